@@ -37,7 +37,7 @@ from caretaker.runtime.events import cut, event_name
 from caretaker.s3refresh import envelope, match, status_codec
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.targets.making import known
+from caretaker.s3refresh.targets.factory import registry
 from fuzz import answers, fleet, planners, samples
 from fuzz.making import MIB, OBJECT, READ_ERRORS, Subject, of_json, of_text, planner, prepared, sound
 
@@ -171,12 +171,12 @@ def _selects(spec: bytes) -> Any:
 
 
 def _refresh(spec: bytes) -> Any:
-    return s3_resource.read(s3_resource.RawRefresh(META, msgspec.Raw(sound(spec))), known().spec)
+    return s3_resource.read(s3_resource.RawRefresh(META, msgspec.Raw(sound(spec))), registry().spec)
 
 
 def _refresh_status(status: bytes) -> Any:
     """The record of every target, as a pass reads it."""
-    found = s3_resource.read(s3_resource.RawRefresh(META, EMPTY, msgspec.Raw(sound(status))), known().spec)
+    found = s3_resource.read(s3_resource.RawRefresh(META, EMPTY, msgspec.Raw(sound(status))), registry().spec)
     return [status_codec.decode(one, fleet.NOW) for one in found.status.targets]
 
 

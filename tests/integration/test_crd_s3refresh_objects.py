@@ -23,7 +23,7 @@ from caretaker.api.s3refresh import (
 )
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import folders
-from caretaker.s3refresh.targets.making import known
+from caretaker.s3refresh.targets.factory import registry
 from testing import manifests
 from testing.customobjects import Objects, Spec, examples_of, in_own_namespace
 from testing.s3refreshes import (
@@ -133,13 +133,15 @@ def test_a_small_spec_gets_the_defaults_of_the_structs(refreshes: Objects) -> No
     }
     assert created["status"] == {"observedGeneration": -1}
     written = {"metadata": created["metadata"], "spec": refresh()}
-    assert msgspec.convert(created["spec"], known().spec) == msgspec.convert(written["spec"], known().spec)
+    assert msgspec.convert(created["spec"], registry().spec) == msgspec.convert(
+        written["spec"], registry().spec
+    )
 
 
 def test_a_full_spec_is_kept_as_written(refreshes: Objects) -> None:
     created = refreshes.create(FULL)
     assert created["spec"] == FULL
-    read = msgspec.convert(created["spec"], known().spec)
+    read = msgspec.convert(created["spec"], registry().spec)
     assert msgspec.json.decode(msgspec.json.encode(read)) == FULL
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from caretaker.api.s3refresh import TargetSpec
 from caretaker.s3refresh.target_types import TargetType
-from caretaker.s3refresh.targets.making import known
+from caretaker.s3refresh.targets.factory import registry
 from testing.customobjects import Spec
 
 REGION = "eu-west-1"
@@ -48,6 +48,6 @@ def completion(**fields: Any) -> Spec:
 
 def target_spec_of(target_type: TargetType) -> TargetSpec:
     """spec.target as the operator reads it."""
-    (target,) = [field.type for field in msgspec.structs.fields(known().spec) if field.name == "target"]
+    (target,) = [field.type for field in msgspec.structs.fields(registry().spec) if field.name == "target"]
     made: TargetSpec = target(**{target_type.member: target_type})
     return made

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.grants import Grants, refusals
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.claims import Claim, Claims
+from caretaker.s3refresh.queue_claims import QueueClaim, QueueClaims
 from caretaker.s3refresh.resource import Read
 from caretaker.s3refresh.snapshot import Rejection
 from caretaker.s3refresh.target_types import TargetType, target_type_of
@@ -20,7 +20,7 @@ class Admission:
 
     def __init__(self, grants: Grants) -> None:
         self._grants = grants
-        self._claims = Claims()
+        self._claims = QueueClaims()
 
     def refused(self, key: Key, read: Read, on_news: Callable[[], None]) -> Rejection | None:
         """Why nothing is done for the resource; None when all may be. `on_news` is called when that may have
@@ -39,14 +39,14 @@ class Admission:
             self._claims.drop(key)
             return Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found)))
         rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
-        claim = Claim(rank, alike(spec, key.namespace, source))
+        claim = QueueClaim(rank, alike(spec, key.namespace, source))
         owner = self._claims.claim(key, queue_of(source, spec), claim, on_news)
         if owner != key:
             return Rejection(Reason.QUEUE_CONFLICT, _taken(owner, key))
         queue = queue_of(ends, spec) if ends not in ("", source) else ""
         if queue == queue_of(source, spec):
             return Rejection(Reason.QUEUE_CONFLICT, _spelt_twice(target_type))
-        claim = Claim(rank, alike(spec, key.namespace, ends), source=False)
+        claim = QueueClaim(rank, alike(spec, key.namespace, ends), source=False)
         first = self._claims.claim_ends(key, queue, claim)
         if first == key:
             return None

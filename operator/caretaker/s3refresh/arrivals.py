@@ -11,7 +11,7 @@ import msgspec
 
 from caretaker.api.s3refresh import Spec
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
-from caretaker.s3refresh.plan import End, Message, Result, Shares
+from caretaker.s3refresh.plan import Discovery, End, Message, Result
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.worker import PASS_EVENTS, Worker
 
@@ -26,7 +26,7 @@ class Arrivals(msgspec.Struct, frozen=True):
     ends: tuple[End, ...] = ()
     newest: float = 0.0  # when the newest message arrived, by time.monotonic()
     more: bool = False  # further messages wait for the next pass
-    shares: Shares = Shares()  # the shares that `matches` was matched against
+    discovery: Discovery = Discovery()  # the shares that `matches` was matched against
     matches: Mapping[int, Matches] = {}
 
     @classmethod
@@ -36,15 +36,15 @@ class Arrivals(msgspec.Struct, frozen=True):
         messages, newest, more = worker.messages()
         return cls(messages, tuple(worker.results), worker.ends, newest, more)
 
-    async def with_matches(self, spec: Spec | None, shares: Shares) -> "Arrivals":
+    async def with_matches(self, spec: Spec | None, discovery: Discovery) -> "Arrivals":
         """Adds the matched events of large messages. It yields to the event loop after each slice."""
         matches = {}
         for message in self.messages:
             if len(message.events) <= PASS_EVENTS or spec is None:
                 continue
-            matcher = EventMatcher(spec.filter, by_bucket(shares.known), whole=target_type_of(spec).whole)
+            matcher = EventMatcher(spec.filter, by_bucket(discovery.shares), whole=target_type_of(spec).whole)
             for at in range(0, len(message.events), SLICE):
                 matcher.add(message.events[at : at + SLICE])
                 matches[message.id] = matcher.matches()
                 await asyncio.sleep(0)
-        return msgspec.structs.replace(self, shares=shares, matches=matches)
+        return msgspec.structs.replace(self, discovery=discovery, matches=matches)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from caretaker.s3refresh import timing
-from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Target, called_at
+from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, TargetState, called_at
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan
 
@@ -53,7 +53,7 @@ class ConcurrencyLimiter:
         """A refresh of the file share was requested, or may have been accepted, at this time."""
         self._called[share] = max(clock, self._called.get(share, clock))
 
-    def recall(self, targets: Iterable[Target], interval: float, now: float, clock: float) -> None:
+    def recall(self, targets: Iterable[TargetState], interval: float, now: float, clock: float) -> None:
         """Take over targets that another process recorded. A call that may have been within `interval`, with
         any clock skew, counts as made now. If its outcome is unknown, it counts as made when it can no longer
         be accepted."""
@@ -133,7 +133,7 @@ class ConcurrencyLimiter:
 
 
 def busy_of(
-    targets: Iterable[Target], shares: Mapping[str, Share], assume_after: float, now: float
+    targets: Iterable[TargetState], shares: Mapping[str, Share], assume_after: float, now: float
 ) -> dict[str, int]:
     """Calls of these targets that count at their gateways: claimed, or in flight for less than
     `assume_after` seconds."""

@@ -13,7 +13,7 @@ from caretaker.api.conditions import Condition, ConditionState
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import MAX_TARGETS, QueueStatus, Status
 from caretaker.aws.classes import ErrorClass
-from caretaker.s3refresh.debounce import Target
+from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.plan import Plan
 from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.resource import FINALIZER
@@ -157,27 +157,27 @@ def _queue(snapshot: Snapshot) -> ConditionState:
 
 
 def _targets(snapshot: Snapshot, plan: Plan) -> ConditionState:
-    shares = snapshot.plan_input.shares
-    if not shares.complete and not shares.faults:
+    discovery = snapshot.plan_input.discovery
+    if not discovery.complete and not discovery.faults:
         return "Unknown", Reason.NOT_CHECKED, "targets have not been looked for yet"
     if wrong := _wrong_with_targets(snapshot, plan):
         return "False", *wrong
-    return "True", Reason.RESOLVED, f"{len(shares.known)} target(s)"
+    return "True", Reason.RESOLVED, f"{len(discovery.shares)} target(s)"
 
 
 def _wrong_with_targets(snapshot: Snapshot, plan: Plan) -> tuple[str, str] | None:
-    shares, kept = snapshot.plan_input.shares, {target.id for target in plan.targets}
-    known = {share.id for share in shares.known}
-    if not shares.complete:
-        return Reason.TARGETS_UNRESOLVED, _some(shares.faults)
+    discovery, kept = snapshot.plan_input.discovery, {target.id for target in plan.targets}
+    known = {share.id for share in discovery.shares}
+    if not discovery.complete:
+        return Reason.TARGETS_UNRESOLVED, _some(discovery.faults)
     if snapshot.read.spec is not None and known - kept:
         return Reason.TARGETS_UNRESOLVED, f"{_some(sorted(known - kept))}: {_NO_ROOM}"
     if kept - known:
         said = "dirty, and not there any more; it is refreshed as soon as it is found again"
         return Reason.TARGET_GONE, f"{_some(sorted(kept - known))}: {said}"
-    if shares.faults:
-        return Reason.TARGETS_UNRESOLVED, _some(shares.faults)
-    if not shares.known:
+    if discovery.faults:
+        return Reason.TARGETS_UNRESOLVED, _some(discovery.faults)
+    if not discovery.shares:
         return Reason.NO_TARGETS, "there is nothing to refresh: no file share matches spec.target"
     return None
 
@@ -247,7 +247,7 @@ def queue_of(snapshot: Snapshot) -> QueueStatus:
     return status_of(snapshot.queue, before, now, read=snapshot.reading, covered=snapshot.plan_input.expired)
 
 
-def _failures(failing: Iterable[Target]) -> str:
+def _failures(failing: Iterable[TargetState]) -> str:
     return _some(f"{t.id}: {t.failure.code}: {t.failure.message}" for t in failing if t.failure is not None)
 
 

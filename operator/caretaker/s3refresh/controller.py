@@ -42,8 +42,8 @@ from caretaker.s3refresh.snapshot import Rejection, Snapshot
 from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets.factory import make, registry
 from caretaker.s3refresh.targets.lookups import Lookups
-from caretaker.s3refresh.targets.making import known, make
 from caretaker.s3refresh.worker import Worker
 from caretaker.s3refresh.worker_config import worker_config_of
 
@@ -139,7 +139,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         raw = await self._read(key)
         if raw is None:
             return None
-        read = resource.read(raw, known().spec, self._scale)
+        read = resource.read(raw, registry().spec, self._scale)
         if worker is None or worker.uid != read.meta.uid:
             if worker is not None:
                 self.forget(key)
@@ -150,8 +150,8 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
             worker.on_result = lambda: self._add(key, urgent=True)
             came = Arrivals()
         rejection = await self._set_up(key, worker, read)
-        shares = located(worker.shares, {one.id: one.location for one in read.status.targets})
-        return self._snapshot(key, worker, read, await came.with_matches(read.spec, shares), rejection)
+        discovery = located(worker.discovery, {one.id: one.location for one in read.status.targets})
+        return self._snapshot(key, worker, read, await came.with_matches(read.spec, discovery), rejection)
 
     async def _recall(self) -> None:
         """Before the first pass: read from all resources when each file share may last have been called."""
@@ -181,7 +181,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
 
     async def _with_finalizer(self, key: Key, raw: RawRefresh) -> RawRefresh:
         """The resource, with our finalizer while spec.onDelete is Flush and without it otherwise."""
-        spec = resource.read(raw, known().spec).spec
+        spec = resource.read(raw, registry().spec).spec
         if spec is None:
             return raw
         standing = raw.metadata.finalizers or []
@@ -223,12 +223,12 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         now, clock = time.time(), time.monotonic()
         spec, status, target_type = read.spec, read.status, target_type_of(read.spec)
         targets = tuple(status_codec.decode(one, now) for one in status.targets)
-        shares = {share.id: share for share in came.shares.known}
+        shares = {share.id: share for share in came.discovery.shares}
         busy = busy_of(targets, shares, read.options.assume_after, now)
         groups = {share.group for share in shares.values()} if target_type.limit else set()
         problem = worker.problem
         count, fault = worker.malformed(clock)
-        barred = rejection.message if rejection is not None else worker.shares.barred
+        barred = rejection.message if rejection is not None else worker.discovery.barred
         worker.barred(read.flushing and bool(barred), clock)
         return Snapshot(
             read=read,
@@ -248,7 +248,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
             plan_input=PlanInput(
                 targets=targets,
                 first=read.first,
-                shares=came.shares,
+                discovery=came.discovery,
                 filter=spec.filter if spec is not None else NO_FILTER,
                 options=at_once(read.options) if read.flushing else read.options,
                 owner=self._owner,
@@ -292,7 +292,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         """The resource was read from etcd, and the status is written on condition. Only the limiter is
         informed now, before anything is awaited: another resource must not take the same slots."""
         key = _key(snapshot)
-        known = snapshot.plan_input.shares.known if target_type_of(snapshot.read.spec).limit else ()
+        known = snapshot.plan_input.discovery.shares if target_type_of(snapshot.read.spec).limit else ()
         shares = {share.id: share for share in known}
         busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, snapshot.plan_input.now)
         waiting = {} if snapshot.plan_input.suspended else waiting_of(plan, shares, snapshot.plan_input.now)
@@ -369,7 +369,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
         if snapshot.read.flushing and snapshot.barred:
             delays.append(max(snapshot.flush_remaining, MIN_DELAY))
-        shares = {share.id: share for share in snapshot.plan_input.shares.known}
+        shares = {share.id: share for share in snapshot.plan_input.discovery.shares}
         if not snapshot.plan_input.suspended and waiting_of(plan, shares, snapshot.plan_input.now):
             delays.append(SLOT_SECONDS * self._scale)
         if snapshot.more:
@@ -380,10 +380,10 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
 def _flushed(snapshot: Snapshot, plan: Plan) -> bool:
     """Whether the resource may go. A gateway finishes by itself what it has accepted; a Job goes with its
     owner, so its end is waited for."""
-    ends, shares = target_type_of(snapshot.read.spec).idempotent, snapshot.plan_input.shares
-    there = {share.id for share in shares.known}
+    ends, discovery = target_type_of(snapshot.read.spec).idempotent, snapshot.plan_input.discovery
+    there = {share.id for share in discovery.shares}
     left = [
-        t for t in plan.targets if t.id in there or not shares.complete
+        t for t in plan.targets if t.id in there or not discovery.complete
     ]  # what is gone is never refreshed
     return not any(t.dirty or t.claim or (ends and t.in_flight) for t in left)
 

@@ -1,8 +1,7 @@
 """The life of one target: dirty, claimed, in flight, clean. What is durable, and every step it can take.
 
-Pure. A step takes the state as it was read from the API server and returns the next one; whoever calls it
-writes the result on condition that nothing else was written since. So no step needs to know who else is at
-work: one that comes too late finds another claim than its own and changes nothing.
+Pure. A step takes the state as read from the API server and returns the next one. The caller writes it on
+condition that nothing else was written since, so a late step finds another claim and changes nothing.
 
               W1 event                W2 due, slot free              W3 accepted
      clean ------------> dirty ------------------------> claimed -----------------> in flight
@@ -12,13 +11,10 @@ work: one that comes too late finds another claim than its own and changes nothi
        +-------------------------- W4 completed, or assumed ----------------------------+
 
 D, the dirty scope, lives beside a claim and a refresh in flight: an event that comes then dirties again,
-since the refresh may already have listed that folder.
-
-The first claim of D closes it: the number of calls for D is decided then, and later changes wait behind D in
-a scope of their own. So a folder that keeps changing does not delay the others.
-
-Where a call that is made again takes effect once (an idempotent target), an unknown outcome leaves the claim
-as it is, and W2' makes the same call again.
+since the refresh may already have listed that folder. The first claim of D closes it: the number of calls for
+D is decided then, and later changes wait behind D in a scope of their own. So a folder that keeps changing
+does not delay the others. An idempotent target keeps the claim after an unknown outcome, and W2' makes the
+same call again.
 """
 
 import math
@@ -37,13 +33,13 @@ Phase = Literal["Clean", "Debouncing", "Due", "Claimed", "InFlight", "Backoff"]
 BACKOFF_DOUBLINGS: Final = 16
 # What two operators' clocks may differ by: beyond it, wall-clock times of another are believed.
 CLOCK_SKEW_SECONDS: Final = 300.0
-# How long after it was sent a call that nobody waits for any more may still be accepted.
+# Seconds after sending in which an abandoned call may still be accepted.
 CALL_SECONDS: Final = 10.0
 WHOLE_SECONDS: Final = 900.0  # assumed for a refresh of everything until a completion event gives a figure
 UNKNOWN: Final = "OutcomeUnknown"
 
 
-class Dirty(msgspec.Struct, frozen=True):
+class DirtyScope(msgspec.Struct, frozen=True):
     """The scope that waits for a refresh, since its first event.
 
     closed  a part of it was claimed or refused: later changes do not join it
@@ -54,7 +50,7 @@ class Dirty(msgspec.Struct, frozen=True):
     since: float
     scope: Scope
     closed: bool = False
-    later: "Dirty | None" = None
+    later: "DirtyScope | None" = None
     most: int = 0
 
     @property
@@ -75,15 +71,15 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class InFlight(msgspec.Struct, frozen=True):
-    """A refresh that was accepted and has not been heard to end."""
+    """A refresh that was accepted and has not ended as far as is known."""
 
     notification_id: str  # empty: the response had none, so a completion event is matched by its share
     accepted_at: float
     request: Request
 
 
-class Last(msgspec.Struct, frozen=True):
-    """The last call, for people; minInterval counts from it."""
+class LastCall(msgspec.Struct, frozen=True):
+    """The last call, for status; minInterval counts from it."""
 
     requested_at: float = 0.0
     accepted_at: float = 0.0
@@ -103,14 +99,14 @@ class Failure(msgspec.Struct, frozen=True):
     next_attempt_at: float
 
 
-class Target(msgspec.Struct, frozen=True):
+class TargetState(msgspec.Struct, frozen=True):
     """Everything durable of one target. Times are seconds since the epoch."""
 
     id: str
-    dirty: Dirty | None = None
+    dirty: DirtyScope | None = None
     claim: Claim | None = None
     in_flight: InFlight | None = None
-    last: Last = Last()
+    last: LastCall = LastCall()
     failure: Failure | None = None
     location: str = ""  # file shares only: Share.location when it was last found
 
@@ -118,7 +114,7 @@ class Target(msgspec.Struct, frozen=True):
 # ---------------------------------------------------------------- steps
 
 
-def located(target: Target, location: str, now: float) -> Target:
+def located(target: TargetState, location: str, now: float) -> TargetState:
     """Records the location at which the target was found. After a move everything is dirty: the events of the
     new location were not matched to it."""
     if target.location == location:
@@ -128,16 +124,16 @@ def located(target: Target, location: str, now: float) -> Target:
     return mark(found, folders.EVERYTHING, now) if moved else found
 
 
-def covered(target: Target, scope: Scope) -> bool:
+def covered(target: TargetState, scope: Scope) -> bool:
     """Whether an event of this scope changes nothing: what waits already holds it. What is claimed or in
     flight does not count."""
-    waits: Dirty | None = target.dirty
+    waits: DirtyScope | None = target.dirty
     while scope and waits is not None:
         scope, waits = folders.missing(scope, waits.scope), waits.later
     return not scope
 
 
-def mark(target: Target, scope: Scope, now: float) -> Target:
+def mark(target: TargetState, scope: Scope, now: float) -> TargetState:
     """W1: an event, or a reason to refresh again."""
     if covered(target, scope):
         return target
@@ -149,13 +145,13 @@ def mark(target: Target, scope: Scope, now: float) -> Target:
 
 
 def claim(
-    target: Target,
+    target: TargetState,
     claim_id: str,
     owner: str,
     options: DebounceOptions,
     now: float,
     contention: Contention = UNCONTENDED,
-) -> Target:
+) -> TargetState:
     """W2: take the next call's folders out of what waits. The target must be dirty and idle."""
     if target.dirty is None or target.claim is not None or target.in_flight is not None:
         return target
@@ -169,8 +165,12 @@ def claim(
 
 
 def upcoming(
-    target: Target, dirty: Dirty, options: DebounceOptions, now: float, contention: Contention = UNCONTENDED
-) -> tuple[Request, Dirty | None]:
+    target: TargetState,
+    dirty: DirtyScope,
+    options: DebounceOptions,
+    now: float,
+    contention: Contention = UNCONTENDED,
+) -> tuple[Request, DirtyScope | None]:
     """(the next call, the remaining dirty scope) if the target is claimed now."""
     scope = dirty.scope
     if not dirty.closed:
@@ -187,7 +187,7 @@ def upcoming(
     return request, msgspec.structs.replace(dirty, since=since, scope=left, closed=True)
 
 
-def durations(last: Last, options: DebounceOptions) -> tuple[float, float]:
+def durations(last: LastCall, options: DebounceOptions) -> tuple[float, float]:
     """Seconds that (a refresh, a refresh of everything) takes; an assumption until one has ended."""
     took, whole = (options.min_interval, WHOLE_SECONDS) if options.tracked else (options.assume_after,) * 2
     if last.completed_at >= last.accepted_at > 0:
@@ -195,9 +195,9 @@ def durations(last: Last, options: DebounceOptions) -> tuple[float, float]:
     return took, last.full_seconds or whole
 
 
-def resume(target: Target, owner: str) -> Target:
-    """W2': this process makes the claimed call again. The attempt makes it a write, which one process of
-    several wins; started_at stays, since the call is to be the same to the letter."""
+def resume(target: TargetState, owner: str) -> TargetState:
+    """W2': this process makes the claimed call again. The new attempt is a write that one process wins;
+    started_at stays, since the call must be identical."""
     held = target.claim
     if held is None:
         return target
@@ -206,14 +206,14 @@ def resume(target: Target, owner: str) -> Target:
 
 
 def accepted(
-    target: Target,
+    target: TargetState,
     claim_id: str,
     notification_id: str,
     now: float,
     *,
     unnamed: bool = False,
     may_fail: bool = False,
-) -> Target:
+) -> TargetState:
     """W3: the call of this claim was accepted. Without a notification id the refresh is complete at once,
     unless `unnamed` is set.
 
@@ -234,7 +234,7 @@ def accepted(
 
 
 def failed(
-    target: Target,
+    target: TargetState,
     claim_id: str,
     code: str,
     message: str,
@@ -243,7 +243,7 @@ def failed(
     jitter: float,
     *,
     retry_after: float = 0.0,
-) -> Target:
+) -> TargetState:
     """W3': the call of this claim failed, or its outcome is unknown: its scope is dirty again, with backoff.
 
     `jitter` is between 0 and 1 (full jitter); `retry_after`: seconds of the service's Retry-After. The next
@@ -261,7 +261,7 @@ def failed(
 
 
 def unanswered(
-    target: Target,
+    target: TargetState,
     claim_id: str,
     message: str,
     options: DebounceOptions,
@@ -269,7 +269,7 @@ def unanswered(
     jitter: float,
     *,
     retry_after: float,
-) -> Target:
+) -> TargetState:
     """The outcome of this claim's call is unknown and the target is idempotent: the claim stays, with
     backoff. `retry_after` as in failed()."""
     if target.claim is None or target.claim.id != claim_id:
@@ -278,7 +278,7 @@ def unanswered(
     return msgspec.structs.replace(target, failure=failure)
 
 
-def completed(target: Target, notification_id: str, now: float) -> Target:
+def completed(target: TargetState, notification_id: str, now: float) -> TargetState:
     """W4: the refresh with this id has ended."""
     in_flight = target.in_flight
     if in_flight is None or in_flight.notification_id != notification_id:
@@ -288,15 +288,15 @@ def completed(target: Target, notification_id: str, now: float) -> Target:
 
 
 def broken(
-    target: Target,
+    target: TargetState,
     notification_id: str,
     code: str,
     message: str,
     options: DebounceOptions,
     now: float,
     jitter: float,
-) -> Target:
-    """W4': the refresh with this id was accepted and has failed: what it held waits again, with backoff."""
+) -> TargetState:
+    """W4': the refresh with this id was accepted and has failed: its scope waits again, with backoff."""
     in_flight = target.in_flight
     if in_flight is None or in_flight.notification_id != notification_id:
         return target
@@ -306,9 +306,8 @@ def broken(
     return msgspec.structs.replace(back, in_flight=None, failure=failure, last=last)
 
 
-def overdue(target: Target, options: DebounceOptions, now: float) -> Target:
-    """A refresh whose end was not heard of in time: assumed where completions are not tracked; else made
-    again, once, and then given up."""
+def overdue(target: TargetState, options: DebounceOptions, now: float) -> TargetState:
+    """A refresh without an end in time: assumed if not tracked, else made again once and then given up."""
     in_flight = target.in_flight
     if in_flight is None or now < completion_due(target, options, now):
         return target
@@ -322,7 +321,7 @@ def overdue(target: Target, options: DebounceOptions, now: float) -> Target:
     return msgspec.structs.replace(back, in_flight=None, last=last)
 
 
-def completion_due(target: Target, options: DebounceOptions, now: float) -> float:
+def completion_due(target: TargetState, options: DebounceOptions, now: float) -> float:
     """When the operator stops waiting for the end of the refresh in flight: sooner while changes wait behind
     it. A start in the future, after a clock was set back, counts as now."""
     if target.in_flight is None:
@@ -334,22 +333,22 @@ def completion_due(target: Target, options: DebounceOptions, now: float) -> floa
     return min(target.in_flight.accepted_at, now) + wait
 
 
-def size(target: Target) -> int:
+def size(target: TargetState) -> int:
     """Bytes of the folders on record, about."""
     requests = [part.request.scope for part in (target.claim, target.in_flight) if part is not None]
     waiting = [one.scope for one in (target.dirty, target.dirty and target.dirty.later) if one is not None]
     return sum(folders.size(scope) for scope in (*requests, *waiting))
 
 
-def widened(target: Target) -> Target:
-    """Everything waits instead of many folders: shorter to say."""
+def widened(target: TargetState) -> TargetState:
+    """Everything waits instead of many folders: a shorter record."""
     if target.dirty is None:
         return target
-    return msgspec.structs.replace(target, dirty=Dirty(target.dirty.since, folders.EVERYTHING))
+    return msgspec.structs.replace(target, dirty=DirtyScope(target.dirty.since, folders.EVERYTHING))
 
 
 def _one_more(
-    target: Target,
+    target: TargetState,
     code: str,
     message: str,
     options: DebounceOptions,
@@ -370,7 +369,7 @@ def least(options: DebounceOptions, code: str) -> float:
     return options.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
 
 
-def _ended(last: Last, request: Request, accepted_at: float, result: Outcome, now: float) -> Last:
+def _ended(last: LastCall, request: Request, accepted_at: float, result: Outcome, now: float) -> LastCall:
     last = msgspec.structs.replace(last, completed_at=now, result=result)
     if request.scope.all:
         took = float(round(now - accepted_at))
@@ -378,19 +377,23 @@ def _ended(last: Last, request: Request, accepted_at: float, result: Outcome, no
     return last
 
 
-def _wait_again(target: Target, scope: Scope, since: float, now: float) -> Target:
+def _wait_again(target: TargetState, scope: Scope, since: float, now: float) -> TargetState:
     """D = D + scope, with the earlier of the two times."""
     return msgspec.structs.replace(target, dirty=_joined(target.dirty, scope, min(since, now)))
 
 
-def _joined(before: Dirty | None, scope: Scope, now: float) -> Dirty:
+def _joined(before: DirtyScope | None, scope: Scope, now: float) -> DirtyScope:
     """Adds the scope, dirty since `now` or earlier. If the result is everything, `later` is empty."""
     if before is None:
-        return Dirty(now, folders.merge(scope))
+        return DirtyScope(now, folders.merge(scope))
     since, merged = min(before.since, now), folders.merge(before.scope, scope)
-    return Dirty(since, merged) if merged.all else msgspec.structs.replace(before, since=since, scope=merged)
+    return (
+        DirtyScope(since, merged)
+        if merged.all
+        else msgspec.structs.replace(before, since=since, scope=merged)
+    )
 
 
-def called_at(target: Target) -> float:
+def called_at(target: TargetState) -> float:
     """When its last call was requested or accepted, whichever is later; 0 = never."""
     return max(target.last.requested_at, target.last.accepted_at)

@@ -14,11 +14,11 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.s3refresh import debounce, status_codec, timing
-from caretaker.s3refresh.debounce import Dirty, Phase, Target
+from caretaker.s3refresh.debounce import DirtyScope, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions, at_once
-from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.plan import Discovery
 from caretaker.s3refresh.resource import Read
 
 Why = Literal[
@@ -64,15 +64,15 @@ class Next(msgspec.Struct, frozen=True):
 class Outlook(msgspec.Struct, frozen=True):
     """One target and what is next."""
 
-    target: Target
+    target: TargetState
     phase: Phase
     next: Next
     share: Share | None = None  # where discovery was asked
 
 
-def outlooks(read: Read, now: float, shares: Shares | None = None) -> list[Outlook]:
+def outlooks(read: Read, now: float, discovery: Discovery | None = None) -> list[Outlook]:
     """Every target on record, by id; and where somebody has asked discovery, what it finds beside them."""
-    known = None if shares is None else {share.id: share for share in shares.known}
+    known = None if discovery is None else {share.id: share for share in discovery.shares}
     held = hold_of(read)
     found = {}
     for status in read.status.targets:
@@ -98,7 +98,9 @@ def hold_of(read: Read) -> str:
     return ""
 
 
-def bounds(target: Target, dirty: Dirty, options: DebounceOptions, now: float) -> tuple[float, float]:
+def bounds(
+    target: TargetState, dirty: DirtyScope, options: DebounceOptions, now: float
+) -> tuple[float, float]:
     """(the earliest, the latest) start of the next call of a target that is dirty and idle."""
     since = min(dirty.since, now)
     floor, last = _floor(target, options, now).at or 0.0, since + (0.0 if dirty.closed else options.max_delay)
@@ -106,7 +108,7 @@ def bounds(target: Target, dirty: Dirty, options: DebounceOptions, now: float) -
 
 
 def _next(
-    target: Target, phase: Phase, read: Read, held: str, known: Mapping[str, Share] | None, now: float
+    target: TargetState, phase: Phase, read: Read, held: str, known: Mapping[str, Share] | None, now: float
 ) -> Next:
     if target.claim is not None:
         found = _calling(target, now)
@@ -119,11 +121,11 @@ def _next(
     return msgspec.structs.replace(found, request=_request(target, read.options, now))
 
 
-def _request(target: Target, options: DebounceOptions, now: float) -> Request | None:
+def _request(target: TargetState, options: DebounceOptions, now: float) -> Request | None:
     return None if target.dirty is None else debounce.upcoming(target, target.dirty, options, now)[0]
 
 
-def _clean(target: Target, options: DebounceOptions, held: str) -> Next:
+def _clean(target: TargetState, options: DebounceOptions, held: str) -> Next:
     if target.in_flight is not None:
         return Next("InFlight", f"nothing waits; the end of the refresh in flight {_ending(target, options)}")
     resync = timing.resync_at(target, options)
@@ -133,7 +135,7 @@ def _clean(target: Target, options: DebounceOptions, held: str) -> Next:
     return Next("Resync", why, resync)
 
 
-def _unfound(target: Target, known: Mapping[str, Share] | None) -> Next | None:
+def _unfound(target: TargetState, known: Mapping[str, Share] | None) -> Next | None:
     """What discovery says against it."""
     if known is None or target.in_flight is not None:
         return None
@@ -151,7 +153,7 @@ def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
     start that is as resync.onStart says."""
     first = read.first
     stale = not first or (read.spec is not None and read.spec.resync.on_start)
-    target = Target(share.id, dirty=Dirty(now, EVERYTHING) if stale else None)
+    target = TargetState(share.id, dirty=DirtyScope(now, EVERYTHING) if stale else None)
     options, why = read.options, "resync.onStart" if first else "it is new"
     if held:
         upcoming = Next("Held", f"nothing is started: {held}")
@@ -166,7 +168,7 @@ def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
     return Outlook(target, "Debouncing" if stale else "Clean", upcoming, share)
 
 
-def _dirty(target: Target, dirty: Dirty, phase: Phase, read: Read, now: float) -> Next:
+def _dirty(target: TargetState, dirty: DirtyScope, phase: Phase, read: Read, now: float) -> Next:
     options = at_once(read.options) if read.flushing else read.options
     floor = _floor(target, options, now)
     earliest, latest = bounds(target, dirty, options, now)
@@ -183,7 +185,7 @@ def _dirty(target: Target, dirty: Dirty, phase: Phase, read: Read, now: float) -
     return Next(floor.why, f"{floor.message}, and {quiet}", latest, latest=True, not_before=floor.at)
 
 
-def _behind(target: Target, options: DebounceOptions, floor: Next, latest: float, now: float) -> Next:
+def _behind(target: TargetState, options: DebounceOptions, floor: Next, latest: float, now: float) -> Next:
     """After a refresh in flight: which may end sooner where its end is told."""
     end = debounce.completion_due(target, options, now)
     first = max(floor.at or 0.0, 0.0 if options.tracked else end)
@@ -203,7 +205,7 @@ def _due(phase: Phase, read: Read, since: float) -> Next:
     return Next("Turn", f"it waits for its turn at the gateway{other}", since)
 
 
-def _floor(target: Target, options: DebounceOptions, now: float) -> Next:
+def _floor(target: TargetState, options: DebounceOptions, now: float) -> Next:
     """Before which nothing starts, whatever the events say."""
     called = min(max(target.last.requested_at, target.last.accepted_at), now)
     interval = called + options.min_interval if called else 0.0
@@ -216,7 +218,7 @@ def _floor(target: Target, options: DebounceOptions, now: float) -> Next:
     return Next("MinInterval", f"{_text(options.min_interval)} (minInterval) after the last call", interval)
 
 
-def _calling(target: Target, now: float) -> Next:
+def _calling(target: TargetState, now: float) -> Next:
     failure = target.failure
     if failure is not None and failure.next_attempt_at > now:
         said = f"the same call again after {_failures(failure.count)}: {failure.code}"
@@ -224,7 +226,7 @@ def _calling(target: Target, now: float) -> Next:
     return Next("Calling", "the call is being made")
 
 
-def _ending(target: Target, options: DebounceOptions) -> str:
+def _ending(target: TargetState, options: DebounceOptions) -> str:
     if math.isinf(options.completion_timeout):
         return "is asked for every few seconds"
     if options.tracked and target.dirty is not None:

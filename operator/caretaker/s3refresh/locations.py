@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.plan import Discovery
 
 _ARN_FIELDS: Final = 6
 _ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
@@ -47,16 +47,16 @@ def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[
     return bucket, f"{prefix}/" if prefix else ""
 
 
-def located(shares: Shares, places: Mapping[str, str]) -> Shares:
+def located(discovery: Discovery, places: Mapping[str, str]) -> Discovery:
     """Adds the shares that are listed but cannot be described, at their recorded location: they cannot be
     refreshed now, but their events are matched to them. `places`: share id -> recorded location. A share
     without a record is new, and is refreshed whole once it is described. With a record but no location its
     events cannot be matched, so the result is not complete."""
-    known = {share.id for share in shares.known}
-    there = [share for share in shares.unseen if share.id not in known and share.id in places]
+    known = {share.id for share in discovery.shares}
+    there = [share for share in discovery.undescribed if share.id not in known and share.id in places]
     found = [_at(share, places[share.id]) for share in there if places[share.id]]
-    complete = shares.complete and len(found) == len(there)
-    return msgspec.structs.replace(shares, complete=complete, known=(*shares.known, *found))
+    complete = discovery.complete and len(found) == len(there)
+    return msgspec.structs.replace(discovery, complete=complete, shares=(*discovery.shares, *found))
 
 
 def _at(share: Share, place: str) -> Share:

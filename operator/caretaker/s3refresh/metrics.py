@@ -1,7 +1,7 @@
 """The metrics of a pass, observed once its status stands: the difference between two records."""
 
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
-from caretaker.s3refresh.debounce import UNKNOWN, Target
+from caretaker.s3refresh.debounce import UNKNOWN, TargetState
 from caretaker.s3refresh.plan import Plan, PlanInput
 
 
@@ -49,7 +49,7 @@ def due(inputs: PlanInput, plan: Plan) -> float:
     return min(waiting) + patience if waiting else 0.0
 
 
-def _change(metrics: S3RefreshMetrics, old: Target, now: Target) -> bool:
+def _change(metrics: S3RefreshMetrics, old: TargetState, now: TargetState) -> bool:
     """Whether a refresh of the target was accepted."""
     if now.last.result == "Succeeded" and now.last.completed_at > max(old.last.completed_at, 0.0):
         metrics.duration.observe(max(now.last.completed_at - now.last.accepted_at, 0.0))

@@ -6,13 +6,13 @@ Pure. At each step the recorded scope covers everything that was dirty, whatever
 import msgspec
 
 from caretaker.s3refresh import debounce, folders
-from caretaker.s3refresh.debounce import Claim, Dirty, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, TargetState
 from caretaker.s3refresh.folders import NOTHING, Scope
 from caretaker.s3refresh.options import DebounceOptions
 
 
 def refused(
-    target: Target,
+    target: TargetState,
     claim_id: str,
     code: str,
     message: str,
@@ -21,7 +21,7 @@ def refused(
     jitter: float,
     *,
     retry_after: float,
-) -> Target:
+) -> TargetState:
     """W3' as in debounce.failed(). After two refusals in a row with the same code, the next call has fewer
     folders, or one tree in place of a folder, and follows without backoff."""
     after, held = (
@@ -40,7 +40,7 @@ def refused(
     return msgspec.structs.replace(_narrower(target, held, now), claim=None, failure=failure)
 
 
-def _narrower(target: Target, held: Claim, now: float) -> Target:
+def _narrower(target: TargetState, held: Claim, now: float) -> TargetState:
     """D, closed, with the scope of the refused call: half as many folders in a call, down to a single one. If
     that one is refused, the tree of its parent takes its place, and in the end everything, which names no
     folder."""
@@ -52,6 +52,8 @@ def _narrower(target: Target, held: Claim, now: float) -> Target:
     scope = folders.merge(scope, waits.scope if waits is not None else NOTHING)
     since = min(held.since, now, waits.since if waits is not None else now)
     if scope.all:
-        return msgspec.structs.replace(target, dirty=Dirty(since, scope))
+        return msgspec.structs.replace(target, dirty=DirtyScope(since, scope))
     later = waits.later if waits is not None else before
-    return msgspec.structs.replace(target, dirty=Dirty(since, scope, closed=True, later=later, most=most))
+    return msgspec.structs.replace(
+        target, dirty=DirtyScope(since, scope, closed=True, later=later, most=most)
+    )

@@ -15,7 +15,7 @@ from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS, Filter
 from caretaker.s3refresh import debounce, match, narrowing, timing
 from caretaker.s3refresh.allowance import Contention
-from caretaker.s3refresh.debounce import Claim, Phase, Target
+from caretaker.s3refresh.debounce import Claim, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, Share
@@ -42,7 +42,7 @@ class Result(msgspec.Struct, frozen=True):
 
     target: str
     claim_id: str
-    notification_id: str = ""  # of an accepted call whose end is told later
+    notification_id: str = ""  # of an accepted call whose end is reported later
     code: str = ""  # why it failed, or is not known to have succeeded; empty = accepted
     message: str = ""
     unnamed: bool = False  # accepted, but the response lacks the notification id
@@ -58,13 +58,13 @@ class End(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Shares(msgspec.Struct, frozen=True):
-    """What discovery has found. Before it is complete, no event is known to be nobody's."""
+class Discovery(msgspec.Struct, frozen=True):
+    """The result of discovery. Before it is complete, an event without a target may still have one."""
 
     complete: bool = False
-    known: tuple[Share, ...] = ()
+    shares: tuple[Share, ...] = ()
     faults: tuple[str, ...] = ()  # what keeps it from being complete, or a share from being refreshed
-    unseen: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
+    undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
     barred: str = ""  # why no call can be made until a Secret is changed, or at all
 
 
@@ -80,9 +80,9 @@ class TargetTimes(msgspec.Struct, frozen=True):
 class PlanInput(msgspec.Struct, frozen=True):
     """Everything a plan reads, gathered before it."""
 
-    targets: tuple[Target, ...]  # as the API server has them
+    targets: tuple[TargetState, ...]  # as the API server has them
     first: bool  # no pass has written this resource's targets yet
-    shares: Shares
+    discovery: Discovery
     filter: Filter
     options: DebounceOptions
     owner: str  # this process
@@ -111,7 +111,7 @@ class PlanInput(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct):
     """What to write, and what to do once it is written."""
 
-    targets: tuple[Target, ...] = ()
+    targets: tuple[TargetState, ...] = ()
     phases: Mapping[str, Phase] = {}
     starts: Mapping[str, float] = {}  # target id -> when its next call may start
     calls: list[tuple[Share, Claim]] = []
@@ -121,7 +121,7 @@ class Plan(msgspec.Struct):
     heard: set[str] = set()  # targets that an event was about
     matched: int = 0  # events that concern a target
     homeless: int = 0  # events of no target
-    filtered: int = 0  # events that nobody wants
+    filtered: int = 0  # events that spec.filter excludes
     wake: float = 0.0
 
 
@@ -150,7 +150,7 @@ def plan(inputs: PlanInput) -> Plan:
 # ---------------------------------------------------------------- what came in
 
 
-def _ended(inputs: PlanInput, targets: dict[str, Target]) -> None:
+def _ended(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """W3, W3' and W4': how calls ended, and what they had started."""
     for result in inputs.results:
         if (target := targets.get(result.target)) is not None:
@@ -165,7 +165,7 @@ def _ended(inputs: PlanInput, targets: dict[str, Target]) -> None:
             )
 
 
-def _answered(inputs: PlanInput, target: Target, result: Result) -> Target:
+def _answered(inputs: PlanInput, target: TargetState, result: Result) -> TargetState:
     how = (inputs.options, inputs.now, inputs.jitter)
     claim_id, wait = result.claim_id, result.retry_after
     if not result.code:
@@ -183,9 +183,9 @@ def _answered(inputs: PlanInput, target: Target, result: Result) -> Target:
     return fail(target, claim_id, result.code, result.message, *how, retry_after=wait)
 
 
-def _messages(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None:
+def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) -> None:
     """W1 and W4."""
-    shares = match.by_bucket(inputs.shares.known)
+    shares = match.by_bucket(inputs.discovery.shares)
     matcher = EventMatcher(inputs.filter, shares, whole=inputs.whole)
     for message in inputs.messages:
         early = [c for c in message.completions if not _complete(inputs, targets, c)]
@@ -203,7 +203,7 @@ def _messages(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> No
         known = inputs.matches.get(message.id)
         all_match = matcher.add(message.events) if known is None else matcher.join(known)
         # While not all shares are known, an unmatched event may belong to one that is found later.
-        (result.done if all_match or inputs.shares.complete else result.kept).append(message.id)
+        (result.done if all_match or inputs.discovery.complete else result.kept).append(message.id)
     matches = matcher.matches()
     for name, scope in matches.found.items():
         _mark(inputs, targets, name, scope)
@@ -211,10 +211,10 @@ def _messages(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> No
     result.matched, result.homeless, result.filtered = matches.matched, matches.homeless, matches.filtered
 
 
-def _complete(inputs: PlanInput, targets: dict[str, Target], completion: Completion) -> bool:
+def _complete(inputs: PlanInput, targets: dict[str, TargetState], completion: Completion) -> bool:
     """Whether the completion event belongs to a refresh in flight: by id, or by share if either has no id."""
     name = completion.notification_id
-    ids = {share.id for share in inputs.shares.known if share.arn == completion.share_arn}
+    ids = {share.id for share in inputs.discovery.shares if share.arn == completion.share_arn}
     in_flight = {target.id: target.in_flight for target in targets.values() if target.in_flight is not None}
     same = [one for one, refresh in in_flight.items() if name and refresh.notification_id == name]
     by_share = [
@@ -225,34 +225,34 @@ def _complete(inputs: PlanInput, targets: dict[str, Target], completion: Complet
     return bool(same or by_share)
 
 
-def _mark(inputs: PlanInput, targets: dict[str, Target], name: str, scope: Scope) -> None:
-    target = targets.get(name, Target(id=name))
+def _mark(inputs: PlanInput, targets: dict[str, TargetState], name: str, scope: Scope) -> None:
+    target = targets.get(name, TargetState(id=name))
     targets[name] = debounce.mark(target, scope, inputs.now)
 
 
-def _mark_all(inputs: PlanInput, targets: dict[str, Target], scope: Scope) -> None:
-    for name in {*targets, *(share.id for share in inputs.shares.known)}:
+def _mark_all(inputs: PlanInput, targets: dict[str, TargetState], scope: Scope) -> None:
+    for name in {*targets, *(share.id for share in inputs.discovery.shares)}:
         _mark(inputs, targets, name, scope)
 
 
-def _appear(inputs: PlanInput, targets: dict[str, Target]) -> None:
+def _appear(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """Everything of a new share is dirty, since it has missed earlier events. The same holds for a share
     whose location changed and, with resync on start, for all shares in the first pass."""
     before = {target.id for target in inputs.targets}
-    for share in inputs.shares.known:
-        target = targets.get(share.id, Target(id=share.id))
+    for share in inputs.discovery.shares:
+        target = targets.get(share.id, TargetState(id=share.id))
         if share.id not in before and (not inputs.first or inputs.resync_on_start):
             target = debounce.mark(target, EVERYTHING, inputs.now)
         targets[share.id] = debounce.located(target, share.location, inputs.now)
 
 
-def _leave(inputs: PlanInput, targets: dict[str, Target]) -> None:
+def _leave(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """Drop the record of a share that is gone for certain: if the share comes back, it is new and stale. A
     record that is dirty or claimed stays, and its scope becomes everything: until the share comes back, its
     events match no share and are deleted."""
-    if not inputs.shares.complete:
+    if not inputs.discovery.complete:
         return
-    known = {share.id for share in inputs.shares.known}
+    known = {share.id for share in inputs.discovery.shares}
     for target in list(targets.values()):
         if target.id in known:
             continue
@@ -262,20 +262,20 @@ def _leave(inputs: PlanInput, targets: dict[str, Target]) -> None:
             targets[target.id] = debounce.mark(target, EVERYTHING, inputs.now)
 
 
-def _admit(inputs: PlanInput, targets: Mapping[str, Target]) -> PlanInput:
+def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
     """Without the shares for which the record has no room: their events wait in the queue."""
-    shares = inputs.shares
-    fresh = [share.id for share in shares.known if share.id not in targets]
+    discovery = inputs.discovery
+    fresh = [share.id for share in discovery.shares if share.id not in targets]
     turned_away = set(fresh[max(MAX_TARGETS - len(targets), 0) :])
     if not turned_away:
         return inputs
-    known = tuple(share for share in shares.known if share.id not in turned_away)
+    known = tuple(share for share in discovery.shares if share.id not in turned_away)
     return msgspec.structs.replace(
-        inputs, shares=msgspec.structs.replace(shares, complete=False, known=known)
+        inputs, discovery=msgspec.structs.replace(discovery, complete=False, shares=known)
     )
 
 
-def _fit(targets: dict[str, Target]) -> None:
+def _fit(targets: dict[str, TargetState]) -> None:
     """The record of all targets has to fit into one object: the largest scopes become everything."""
     sizes = {target.id: debounce.size(target) for target in targets.values()}
     total = sum(sizes.values())
@@ -289,7 +289,7 @@ def _fit(targets: dict[str, Target]) -> None:
 # ---------------------------------------------------------------- what time brings
 
 
-def _time(inputs: PlanInput, targets: dict[str, Target]) -> None:
+def _time(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """Claims that nobody works on any more, and refreshes that nobody hears of."""
     for target in list(targets.values()):
         after = debounce.overdue(target, inputs.options, inputs.now)
@@ -302,7 +302,7 @@ def _time(inputs: PlanInput, targets: dict[str, Target]) -> None:
         targets[target.id] = after
 
 
-def _abandoned_at(inputs: PlanInput, target: Target) -> float:
+def _abandoned_at(inputs: PlanInput, target: TargetState) -> float:
     """When its claim counts as nobody's: at once if it was ours in another life, or its call has ended."""
     held = target.claim
     if held is None or held.id in inputs.running - {result.claim_id for result in inputs.results}:
@@ -313,24 +313,24 @@ def _abandoned_at(inputs: PlanInput, target: Target) -> float:
     return inputs.now + max(inputs.options.claim_lost - age, 0.0)
 
 
-def _stays(inputs: PlanInput, target: Target) -> bool:
+def _stays(inputs: PlanInput, target: TargetState) -> bool:
     """Whether a claim is executed again as it is: merged back, its effect could come twice."""
-    known = not inputs.shares.complete or target.id in {share.id for share in inputs.shares.known}
+    known = not inputs.discovery.complete or target.id in {share.id for share in inputs.discovery.shares}
     return inputs.idempotent and known
 
 
-def _again_at(inputs: PlanInput, target: Target) -> float:
+def _again_at(inputs: PlanInput, target: TargetState) -> float:
     """When this process may take a claim that stays."""
     age = inputs.times.get(target.id, TargetTimes()).claim_age
     backoff = timing.again_at(target, inputs.options, age, inputs.now)
     return max(_abandoned_at(inputs, target), backoff)
 
 
-def _resume(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None:
+def _resume(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) -> None:
     """W2': claims that stay and that nobody works on. Each has its slot still."""
     if not inputs.idempotent:
         return
-    for share in inputs.shares.known:
+    for share in inputs.discovery.shares:
         target = targets[share.id]
         if share.ready and _again_at(inputs, target) <= inputs.now:
             after = targets[share.id] = debounce.resume(target, inputs.owner)
@@ -338,11 +338,11 @@ def _resume(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None
                 result.calls.append((share, after.claim))
 
 
-def _claim(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None:
+def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) -> None:
     """W2: claims due targets while slots are free, the longest waiting first."""
-    shares = {share.id: share for share in inputs.shares.known if share.ready}
+    shares = {share.id: share for share in inputs.discovery.shares if share.ready}
     free = dict(inputs.free)
-    others = timing.others(targets.values(), inputs.shares.known, inputs.rivals, inputs.limit)
+    others = timing.others(targets.values(), inputs.discovery.shares, inputs.rivals, inputs.limit)
     due = [
         (timing.in_line_since(target, inputs.now), target.id, start)
         for target in targets.values()
@@ -366,7 +366,7 @@ def _claim(inputs: PlanInput, targets: dict[str, Target], result: Plan) -> None:
 
 
 def _start(
-    inputs: PlanInput, target: Target, heard: Collection[str], others: Mapping[str, float]
+    inputs: PlanInput, target: TargetState, heard: Collection[str], others: Mapping[str, float]
 ) -> float | None:
     times = inputs.times.get(target.id, TargetTimes())
     ago = inputs.received if target.id in heard else times.last_event or 0.0
@@ -384,7 +384,7 @@ def _look_ahead(inputs: PlanInput, result: Plan) -> None:
     starts: dict[str, float] = {}
     phases: dict[str, Phase] = {}
     times: list[float] = []
-    others = timing.others(result.targets, inputs.shares.known, inputs.rivals, inputs.limit)
+    others = timing.others(result.targets, inputs.discovery.shares, inputs.rivals, inputs.limit)
     for target in result.targets:
         start = _start(inputs, target, result.heard, others)
         phases[target.id] = timing.phase_of(target, start, inputs.now)

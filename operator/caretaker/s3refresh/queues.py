@@ -1,7 +1,7 @@
 """The queues of all resources: one poller for each, whoever reads it.
 
-Inputs: AWS, which queues have an owner (by ARN), and for each resource the queues that it reads; claims.py
-says who may. A completion queue may be read by many and may be another's source.
+Inputs: AWS, which queues have an owner (by ARN), and for each resource the queues that it reads;
+queue_claims.py says who may. A completion queue may be read by many and may be another's source.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from caretaker.api.s3refresh import Spec, Status
 from caretaker.aws.identity import User
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import status_codec
-from caretaker.s3refresh.debounce import Target
+from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.target_types import target_type_of
 
@@ -75,7 +75,7 @@ def refresh_path(namespace: str, name: str = "") -> str:
     return f"{collection}/{name}" if name else collection
 
 
-def targets_of(raw: RawRefresh, now: float) -> tuple[Target, ...]:
+def targets_of(raw: RawRefresh, now: float) -> tuple[TargetState, ...]:
     """The targets in its status; none if the status cannot be decoded."""
     try:
         status = msgspec.json.decode(raw.status, type=Status)

@@ -6,11 +6,11 @@ refresh too many, never one too few.
 
 from caretaker.api import s3refresh as wire
 from caretaker.api.times import format_micros, parse_time
-from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Phase, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
 from caretaker.s3refresh.folders import ROOT, Request, Scope
 
 
-def decode(status: wire.TargetStatus, now: float) -> Target:
+def decode(status: wire.TargetStatus, now: float) -> TargetState:
     """The target. A time that is not one counts as now."""
 
     def when(text: str | None) -> float:
@@ -24,16 +24,16 @@ def decode(status: wire.TargetStatus, now: float) -> Target:
         status.last,
         status.failure,
     )
-    return Target(
+    return TargetState(
         id=status.id,
         location=status.location,
         dirty=None
         if dirty is None
-        else Dirty(
+        else DirtyScope(
             when(dirty.since),
             _scope(dirty),
             dirty.closed,
-            None if dirty.later is None else Dirty(when(dirty.later.since), _scope(dirty.later)),
+            None if dirty.later is None else DirtyScope(when(dirty.later.since), _scope(dirty.later)),
             dirty.max_folders,
         ),
         claim=None
@@ -53,9 +53,9 @@ def decode(status: wire.TargetStatus, now: float) -> Target:
             when(in_flight.accepted_at),
             Request(in_flight.folders or (ROOT,), recursive=in_flight.recursive or not in_flight.folders),
         ),
-        last=Last()
+        last=LastCall()
         if last is None
-        else Last(
+        else LastCall(
             requested_at=parse_time(last.requested_at) or 0.0,
             accepted_at=parse_time(last.accepted_at) or 0.0,
             completed_at=parse_time(last.completed_at) or 0.0,
@@ -70,7 +70,7 @@ def decode(status: wire.TargetStatus, now: float) -> Target:
     )
 
 
-def encode(target: Target, phase: Phase) -> wire.TargetStatus:
+def encode(target: TargetState, phase: Phase) -> wire.TargetStatus:
     """What status holds. Times have microseconds: a second less would break minInterval."""
     dirty, claim, in_flight, failure = target.dirty, target.claim, target.in_flight, target.failure
     return wire.TargetStatus(
@@ -117,13 +117,13 @@ def _scope(status: wire.LaterStatus) -> Scope:
     return Scope(all=status.all, folders=frozenset(status.folders), trees=frozenset(status.trees))
 
 
-def _waits(dirty: Dirty) -> tuple[str, bool, tuple[str, ...], tuple[str, ...]]:
+def _waits(dirty: DirtyScope) -> tuple[str, bool, tuple[str, ...], tuple[str, ...]]:
     scope = dirty.scope
     return format_micros(dirty.since), scope.all, tuple(sorted(scope.folders)), tuple(sorted(scope.trees))
 
 
-def _last(last: Last) -> wire.LastStatus | None:
-    if last == Last():
+def _last(last: LastCall) -> wire.LastStatus | None:
+    if last == LastCall():
         return None
 
     def told(moment: float) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from caretaker.api.times import format_micros
-from caretaker.s3refresh.debounce import Target
+from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.plan import TargetTimes
 
 _Call = tuple[str, str, int]
@@ -30,7 +30,7 @@ class TargetTracker:
         for name in names:
             self._events[name] = clock
 
-    def update(self, targets: Iterable[Target], clock: float) -> dict[str, TargetTimes]:
+    def update(self, targets: Iterable[TargetState], clock: float) -> dict[str, TargetTimes]:
         """Update the times by the present targets, and return those of each."""
         present = list(targets)
         for table in (self._events, self._dirty, self._claims, self._calls):
@@ -38,7 +38,7 @@ class TargetTracker:
                 del table[name]
         return {target.id: self._update(target, clock) for target in present}
 
-    def _update(self, target: Target, clock: float) -> TargetTimes:
+    def _update(self, target: TargetState, clock: float) -> TargetTimes:
         name = target.id
         if target.dirty is None:
             self._dirty.pop(name, None)
@@ -66,7 +66,7 @@ class TargetTracker:
         )
 
 
-def _call(target: Target) -> _Call:
+def _call(target: TargetState) -> _Call:
     """The last call, the same whether it was just made or is read back: the record has microseconds, a clock
     more. A failure may be a call that was accepted without a word: it counts from when that is known."""
     failures = target.failure.count if target.failure is not None else 0

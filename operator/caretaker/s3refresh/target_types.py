@@ -63,20 +63,20 @@ class TargetType(Wire, frozen=True):
         )
 
 
-class Nothing(TargetType, frozen=True):
+class NoTarget(TargetType, frozen=True):
     """The target type of a resource whose spec cannot be read."""
 
     member = ""
     idempotent = False
 
 
-NOTHING: Final = Nothing()
+NO_TARGET: Final = NoTarget()
 
 
 def target_type_of(spec: Spec | None) -> TargetType:
     """The one that spec.target means; NOTHING without a spec. ValueError when it means none."""
     if spec is None:
-        return NOTHING
+        return NO_TARGET
     members = (getattr(spec.target, name) for name in spec.target.__struct_fields__)
     found: TargetType | None = next((one for one in members if one is not None), None)
     if found is None:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from caretaker.s3refresh import debounce, folders
-from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Phase, Target
+from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Phase, TargetState
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 
 
-def not_ahead(target: Target, options: DebounceOptions, now: float) -> Target:
+def not_ahead(target: TargetState, options: DebounceOptions, now: float) -> TargetState:
     """The target with times that lie ahead by more than a skew set to now, also in the record. A wrong clock
     of another operator, or an edited status, must not delay the target or its gateway."""
     latest = now + CLOCK_SKEW_SECONDS
@@ -48,7 +48,7 @@ def _longest(options: DebounceOptions) -> float:
 
 
 def start_at(
-    target: Target,
+    target: TargetState,
     options: DebounceOptions,
     last_event: float,
     dirty_for: float,
@@ -78,7 +78,7 @@ def start_at(
     return max(fire, interval, attempt)
 
 
-def again_at(target: Target, options: DebounceOptions, claim_age: float, now: float) -> float:
+def again_at(target: TargetState, options: DebounceOptions, claim_age: float, now: float) -> float:
     """When the backoff of a claim that is to be executed again ends. This process has seen the claim for
     `claim_age` seconds; that bounds the backoff even if the clock was set back."""
     if target.failure is None:
@@ -87,7 +87,7 @@ def again_at(target: Target, options: DebounceOptions, claim_age: float, now: fl
     return min(target.failure.next_attempt_at, now + max(longest - claim_age, 0.0))
 
 
-def _interval(target: Target, options: DebounceOptions, called_for: float, now: float) -> float:
+def _interval(target: TargetState, options: DebounceOptions, called_for: float, now: float) -> float:
     """When minInterval after the last call has passed.
 
     It counts from the acceptance of the call, which may be seconds after the request: the gateway ignores a
@@ -101,14 +101,14 @@ def _interval(target: Target, options: DebounceOptions, called_for: float, now: 
     return now + max(least - called_for, 0.0)
 
 
-def in_line_since(target: Target, now: float) -> float:
+def in_line_since(target: TargetState, now: float) -> float:
     """Since when the target waits for its gateway: since it became dirty or had its last turn, whichever is
     later. The longest wait goes first."""
     since = target.dirty.since if target.dirty is not None else now
     return min(max(since, target.last.requested_at), now)
 
 
-def phase_of(target: Target, start: float | None, now: float) -> Phase:
+def phase_of(target: TargetState, start: float | None, now: float) -> Phase:
     """The phase in status."""
     if target.claim is not None:
         return "Claimed"
@@ -121,7 +121,7 @@ def phase_of(target: Target, start: float | None, now: float) -> Phase:
     return "Due" if start is not None and start <= now else "Debouncing"
 
 
-def wanting_of(targets: Iterable[Target], shares: Mapping[str, Share]) -> dict[str, int]:
+def wanting_of(targets: Iterable[TargetState], shares: Mapping[str, Share]) -> dict[str, int]:
     """Group -> number of its dirty targets: each needs a slot now or later."""
     found: dict[str, int] = {}
     for target in targets:
@@ -131,7 +131,7 @@ def wanting_of(targets: Iterable[Target], shares: Mapping[str, Share]) -> dict[s
 
 
 def others(
-    targets: Iterable[Target], known: Iterable[Share], rivals: Mapping[str, int], limit: int
+    targets: Iterable[TargetState], known: Iterable[Share], rivals: Mapping[str, int], limit: int
 ) -> dict[str, float]:
     """Target id -> the number of other dirty targets in its group, divided by its concurrent calls (`limit`).
     `rivals`: group -> dirty targets of other resources."""
@@ -144,14 +144,14 @@ def others(
     }
 
 
-def resync_at(target: Target, options: DebounceOptions) -> float | None:
+def resync_at(target: TargetState, options: DebounceOptions) -> float | None:
     """When resync.interval makes everything dirty; None = never. It counts from the first discovery."""
     if not options.resync or not target.last.full_at:
         return None
     return target.last.full_at + options.resync
 
 
-def resynced(target: Target, options: DebounceOptions, now: float) -> Target:
+def resynced(target: TargetState, options: DebounceOptions, now: float) -> TargetState:
     """Marks everything dirty once resync.interval has passed since the last refresh of everything."""
     if options.resync and not target.last.full_at:
         return msgspec.structs.replace(target, last=msgspec.structs.replace(target.last, full_at=now))

@@ -26,13 +26,13 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import advice, inspection
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import End, Message, Plan, Result, Shares
+from caretaker.s3refresh.plan import Discovery, End, Message, Plan, Result
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue_view import NEAR_MOST_IN_FLIGHT, QueueView
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.target_types import TargetType
-from caretaker.s3refresh.targets import Target
+from caretaker.s3refresh.targets import TargetClient
 from caretaker.s3refresh.worker_config import WorkerConfig
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ CHECK_SECONDS: Final = 60.0
 QUIET_CHECKS: Final = 60
 ENDS_SECONDS: Final = 5.0  # between two questions how what is in flight has ended
 REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that failed calls ask for
-NOTHING_KNOWN: Final = Shares()
+NOTHING_KNOWN: Final = Discovery()
 MALFORMED_SECONDS: Final = 3600.0  # for which the condition reports a malformed message
 PASS_EVENTS: Final = 500  # in one pass, unless its first message has more; the next pass follows at once
 
@@ -58,7 +58,7 @@ class Worker:
         self.uid = uid
         self.config: WorkerConfig | None = None
         self.tracker = TargetTracker()
-        self.shares = Shares()
+        self.discovery = Discovery()
         self.queue = QueueView()
         self.results: list[Result] = []
         self.ends: tuple[End, ...] = ()
@@ -71,7 +71,7 @@ class Worker:
         self._queues = queues
         self._on_news = on_news
         self._scale = scale
-        self._target: Target | None = None
+        self._target: TargetClient | None = None
         self._pollers: list[Poller] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._calls: dict[str, asyncio.Task[None]] = {}
@@ -86,7 +86,7 @@ class Worker:
 
     # ---------------------------------------------------------------- life
 
-    async def begin(self, config: WorkerConfig, sqs: Sqs, target: Target) -> None:
+    async def begin(self, config: WorkerConfig, sqs: Sqs, target: TargetClient) -> None:
         """Discover, look, and poll once there is a complete list of targets. What ran before ends first."""
         await self.pause()
         self.config, self._target, self._receiving_stopped = config, target, False
@@ -103,7 +103,7 @@ class Worker:
         tasks, self._tasks, self._pollers = self._tasks, [], []
         await cancel(*tasks)
         await self._queues.leave(self._key)
-        self.config, self.shares, self.queue = None, Shares(), QueueView()
+        self.config, self.discovery, self.queue = None, Discovery(), QueueView()
 
     async def stop_receiving(self) -> None:
         """Receive nothing more; what is dirty is still refreshed."""
@@ -229,7 +229,7 @@ class Worker:
             self.rediscover()
         self.on_result()
 
-    async def _watch_ends(self, target: Target) -> None:
+    async def _watch_ends(self, target: TargetClient) -> None:
         """Ask for the ends of what is in flight, where they can be asked for."""
         while target.idempotent:
             await self._any_in_flight.wait()
@@ -241,7 +241,7 @@ class Worker:
             if self.ends:
                 self.on_result()
 
-    async def _discover(self, config: WorkerConfig, target: Target) -> None:
+    async def _discover(self, config: WorkerConfig, target: TargetClient) -> None:
         failures = 0
         while True:
             self._again.clear()
@@ -251,8 +251,8 @@ class Worker:
                 await asyncio.sleep(_backoff(failures) * self._scale)
                 failures += 1
                 continue
-            if found != self.shares:
-                self.shares = found
+            if found != self.discovery:
+                self.discovery = found
                 self._on_news()
             if found.complete and not self._pollers and not self._receiving_stopped:
                 self._poll(config)
@@ -263,14 +263,14 @@ class Worker:
             await asyncio.sleep(min(wait, REDISCOVER_SECONDS * self._scale))
             await _wait_any(self._again, wait)
 
-    async def _found(self, target: Target, target_type: TargetType) -> Shares:
+    async def _found(self, target: TargetClient, target_type: TargetType) -> Discovery:
         try:
-            return bounded(_with_unseen(await target.discover(), self.shares), target_type, self.shares)
+            return bounded(_with_unseen(await target.discover(), self.discovery), target_type, self.discovery)
         except NotLeader:
             raise
         except Exception as error:  # an answer that nobody foresaw must not end the resource's work
             logger.exception("discovery failed")
-            return Shares(known=self.shares.known, faults=(f"{type(error).__name__}: {error}",))
+            return Discovery(shares=self.discovery.shares, faults=(f"{type(error).__name__}: {error}",))
 
     def _poll(self, config: WorkerConfig) -> None:
         """Read the queues: not before every target is known, or an event would seem to be nobody's."""
@@ -335,27 +335,27 @@ class Worker:
             logger.error("messages could not be settled: %s: %s", type(error).__name__, error)
 
 
-def _with_unseen(found: Shares, before: Shares) -> Shares:
+def _with_unseen(found: Discovery, before: Discovery) -> Discovery:
     """A region that does not answer takes no share away: events of a share that was known would be deleted
     unmarked where the bucket has another, or wear out their receive counts where it has none."""
     if found.complete:
         return found
-    ids = {share.id for share in found.known}
-    unseen = tuple(share for share in before.known if share.id not in ids)
-    return msgspec.structs.replace(found, known=(*found.known, *unseen))
+    ids = {share.id for share in found.shares}
+    unseen = tuple(share for share in before.shares if share.id not in ids)
+    return msgspec.structs.replace(found, shares=(*found.shares, *unseen))
 
 
-def bounded(found: Shares, target_type: TargetType, before: Shares = NOTHING_KNOWN) -> Shares:
+def bounded(found: Discovery, target_type: TargetType, before: Discovery = NOTHING_KNOWN) -> Discovery:
     """A resource's record holds so many targets; those that are in it already stay."""
-    if len(found.known) <= MAX_TARGETS:
+    if len(found.shares) <= MAX_TARGETS:
         return found
     fault = (
-        f"{len(found.known)} {target_type.noun} match, and a resource keeps {MAX_TARGETS}: name fewer in "
+        f"{len(found.shares)} {target_type.noun} match, and a resource keeps {MAX_TARGETS}: name fewer in "
         f"{target_type.chosen_by}, and the others in a resource with a queue of its own"
     )
-    old = {share.id for share in before.known}
-    kept = sorted(found.known, key=lambda share: (share.id not in old, share.id))[:MAX_TARGETS]
-    return Shares(known=tuple(kept), faults=(fault, *found.faults))
+    old = {share.id for share in before.shares}
+    kept = sorted(found.shares, key=lambda share: (share.id not in old, share.id))[:MAX_TARGETS]
+    return Discovery(shares=tuple(kept), faults=(fault, *found.faults))
 
 
 def _backoff(failures: int) -> float:

@@ -385,7 +385,7 @@ class TestHeaders:
         found = await calls.discover()
         assert (found.complete, found.faults) == (True, (result.message,)), "reported before a call is due"
         assert found.barred == result.message, "a flush does not wait for ever"
-        assert [share.ready for share in found.known] == [True]
+        assert [share.ready for share in found.shares] == [True]
 
     async def test_discovery_asks_again_soon_for_a_secret_that_the_api_server_did_not_tell(self) -> None:
         calls = target("https://x.example", secrets=Secrets(one=ApiError(503, "ServiceUnavailable", "")))
@@ -408,9 +408,9 @@ class TestHeaders:
 
 async def test_discovery_finds_the_buckets_and_judges_the_url() -> None:
     found = await target("https://example.com/refresh").discover()
-    assert (found.complete, found.known, found.faults) == (True, (BUCKET,), ())
+    assert (found.complete, found.shares, found.faults) == (True, (BUCKET,), ())
     found = await target("https://user:password@example.com/").discover()
-    assert [share.ready for share in found.known] == [False]
+    assert [share.ready for share in found.shares] == [False]
     assert found.faults[0].startswith("spec.target.http.url: must be")
 
 
@@ -418,7 +418,7 @@ async def test_discovery_finds_the_buckets_and_judges_the_url() -> None:
 async def test_a_host_that_no_resolver_takes_is_told_and_not_called(url: str) -> None:
     """The CRD lets it through. A claim may be older than the URL."""
     found = await target(url).discover()
-    assert [share.ready for share in found.known] == [False]
+    assert [share.ready for share in found.shares] == [False]
     assert found.faults[0].startswith("spec.target.http.url: has no host")
     result = await target(url).refresh(BUCKET, CLAIM)
     assert (result.code, result.message[:20]) == ("Unreachable", "spec.target.http.url")

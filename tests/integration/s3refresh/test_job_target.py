@@ -179,7 +179,7 @@ async def test_a_quota_that_is_full_refuses_a_new_job_and_hides_none_that_is_the
     assert (refused.code, "quota" in refused.message) == ("Forbidden", True)
     assert await target.refresh(BUCKET, CLAIM) == first
     found = await target.discover()
-    assert ([share.ready for share in found.known], "quota" in found.faults[0]) == ([True], True)
+    assert ([share.ready for share in found.shares], "quota" in found.faults[0]) == ([True], True)
     assert found.barred == "", "a quota may be free again when a Job is due"
 
 
@@ -227,7 +227,7 @@ async def test_a_template_that_is_invalid_is_told_before_anything_runs(
     target = jobs(client, resource, wanted, **fields)
     found = await target.discover()
     assert found.complete
-    assert [share.ready for share in found.known] == [False]
+    assert [share.ready for share in found.shares] == [False]
     assert words in found.faults[0]
     assert await admin.list(path("jobs", resource.namespace)) == []
 
@@ -236,7 +236,7 @@ async def test_the_template_of_the_example_is_valid(client: KubeClient, resource
     example = manifests.load((CHECKOUT / "examples" / "s3-refresh-job.yaml").read_text())
     wanted = msgspec.convert(example["spec"]["target"]["job"], JobTarget)
     found = await Jobs(client, resource, wanted, ["media"]).discover()
-    assert (found.faults, [share.ready for share in found.known]) == ((), [True])
+    assert (found.faults, [share.ready for share in found.shares]) == ((), [True])
 
 
 @pytest.mark.parametrize(

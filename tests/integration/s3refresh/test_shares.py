@@ -47,12 +47,12 @@ async def test_all_shares_of_all_gateways_and_regions_are_found(
     arns.add(control.add_share(second, bucket=bucket, protocol="SMB"))
     arns.add(control.add_share(abroad, bucket=bucket))
     found = await shares_of(calls, storage_gateway, (IRELAND, OHIO)).discover()
-    assert {share.arn for share in found.known} == arns
+    assert {share.arn for share in found.shares} == arns
     assert (found.complete, found.faults) == (True, ())
-    assert {share.bucket for share in found.known} == {bucket}
-    assert {share.prefix for share in found.known} == {"", *(f"team/{n}/" for n in range(23))}
-    assert {share.group for share in found.known} == {first, second, abroad}
-    assert {share.region for share in found.known} == {IRELAND, OHIO}
+    assert {share.bucket for share in found.shares} == {bucket}
+    assert {share.prefix for share in found.shares} == {"", *(f"team/{n}/" for n in range(23))}
+    assert {share.group for share in found.shares} == {first, second, abroad}
+    assert {share.region for share in found.shares} == {IRELAND, OHIO}
 
 
 async def test_gateways_protocols_and_shares_can_be_named(
@@ -65,7 +65,7 @@ async def test_gateways_protocols_and_shares_can_be_named(
 
     async def arns(wanted: SharesSpec) -> set[str]:
         found = await shares_of(calls, storage_gateway, shares=wanted).discover()
-        return {share.arn for share in found.known}
+        return {share.arn for share in found.shares}
 
     assert await arns(SharesSpec(discover=Discover(gateway_arns=(first,)))) == {nfs, smb}
     assert await arns(SharesSpec(discover=Discover(protocols=("SMB",)))) == {smb}
@@ -83,7 +83,7 @@ async def test_what_cannot_be_refreshed_is_told(
     found = await shares_of(
         calls, storage_gateway, shares=SharesSpec(file_share_arns=(going, missing))
     ).discover()
-    assert [share.ready for share in found.known] == [False]
+    assert [share.ready for share in found.shares] == [False]
     assert (
         f"{missing}: there is no such file share in eu-west-1: correct spec.target.storageGateway.shares."
         "fileShareARNs, or add its region to spec.target.storageGateway.regions"
@@ -98,11 +98,11 @@ async def test_an_access_point_is_nobodys_until_the_spec_says_whose(
     point = "arn:aws:s3:eu-west-1:111122223333:accesspoint/finance"
     control.add_share(control.add_gateway(), bucket=bucket, prefix="team/", location=f"{point}/team/")
     found = await shares_of(calls, storage_gateway).discover()
-    assert (found.complete, found.known) == (False, ())
+    assert (found.complete, found.shares) == (False, ())
     assert "add `finance: BUCKET`" in found.faults[0]
     known = await shares_of(calls, storage_gateway, access_point_buckets={"finance": bucket}).discover()
     assert known.complete
-    assert [(share.bucket, share.prefix) for share in known.known] == [(bucket, "team/")]
+    assert [(share.bucket, share.prefix) for share in known.shares] == [(bucket, "team/")]
 
 
 @pytest.mark.parametrize("operation", ["ListFileShares", "DescribeNFSFileShares"])
@@ -122,7 +122,7 @@ async def one_share(aws: Aws, double: StorageGateway, calls: AwsCalls) -> tuple[
     bucket = aws.bucket("a/1", "b/2")
     double.control.add_share(double.control.add_gateway(), bucket=bucket)
     shares = shares_of(calls, double)
-    (share,) = (await shares.discover()).known
+    (share,) = (await shares.discover()).shares
     return shares, share
 
 

@@ -14,7 +14,7 @@ from caretaker.api.conditions import MAX_MESSAGE
 from caretaker.daemontask import results
 from caretaker.registry import DAEMON_TASK, IMDS_POLICY, S3_AGGREGATED_REFRESH, KindInfo
 from caretaker.s3refresh import folders
-from caretaker.s3refresh.targets import making
+from caretaker.s3refresh.targets import factory
 from testing import manifests
 
 CRDS = Path(__file__).parents[3] / "crds"
@@ -67,7 +67,7 @@ TASK = Case(
 REFRESH = Case(
     S3_AGGREGATED_REFRESH,
     s3refresh.S3AggregatedRefresh,
-    making.known().spec,
+    factory.registry().spec,
     s3refresh.Status,
     opaque=frozenset({"spec.target.job.template"}),
 )

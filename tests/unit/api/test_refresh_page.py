@@ -20,8 +20,8 @@ from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.resource import options_of
 from caretaker.s3refresh.target_types import target_type_of
+from caretaker.s3refresh.targets.factory import registry
 from caretaker.s3refresh.targets.headers import RESERVED
-from caretaker.s3refresh.targets.making import known
 from caretaker.s3refresh.targets.payload import payload_of
 from testing import manifests
 from testing.customobjects import examples_of
@@ -130,13 +130,13 @@ def test_what_a_secret_of_headers_says_itself_is_told() -> None:
 
 def test_the_example_on_the_page_is_one_the_operator_reads() -> None:
     (first,) = [b for b in blocks("yaml") if f"kind: {S3_AGGREGATED_REFRESH.kind}" in b]
-    options_of(msgspec.convert(manifests.load(first)["spec"], known().spec))
+    options_of(msgspec.convert(manifests.load(first)["spec"], registry().spec))
 
 
 def test_the_file_of_identities_on_the_page_grants_what_the_example_uses() -> None:
     (file,) = [b for b in blocks("yaml") if b.startswith("identities:")]
     grants = Grants.decode(manifests.load(file))
-    spec = msgspec.convert(manifests.load(EXAMPLE.read_text())["spec"], known().spec)
+    spec = msgspec.convert(manifests.load(EXAMPLE.read_text())["spec"], registry().spec)
     target_type = target_type_of(spec)
     used = {
         "spec.source.sqs.queueURL": spec.source.sqs.queue_url,
@@ -151,6 +151,6 @@ def test_the_queue_on_the_page_will_do() -> None:
     """The attributes of the CLI's example, as SQS tells them."""
     (file,) = [b for b in blocks("json") if '"RedrivePolicy"' in b]
     attributes = json.loads(file)
-    spec = msgspec.convert(manifests.load(EXAMPLE.read_text())["spec"], known().spec)
+    spec = msgspec.convert(manifests.load(EXAMPLE.read_text())["spec"], registry().spec)
     assert queue_view.fault_of(attributes, spec.source.sqs) == ""
     assert int(attributes["MessageRetentionPeriod"]) == 4 * 24 * 3600

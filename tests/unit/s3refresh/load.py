@@ -16,12 +16,12 @@ from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import folders, status_codec
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
-from caretaker.s3refresh.debounce import Claim, Target
+from caretaker.s3refresh.debounce import Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import NOTHING, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Message, PlanInput, Result, Shares, plan
+from caretaker.s3refresh.plan import Discovery, Message, PlanInput, Result, plan
 from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.timing import wanting_of
 
@@ -98,7 +98,7 @@ class Resource:
         self.wake = 0.0
         self._load = load
         self._tracker = TargetTracker()
-        self._stored = [status_codec.encode(Target(share.id), "Clean") for share in shares]
+        self._stored = [status_codec.encode(TargetState(share.id), "Clean") for share in shares]
         self._passes = itertools.count(1)
 
     def run_pass(self, now: float) -> None:
@@ -111,7 +111,7 @@ class Resource:
         snapshot = PlanInput(
             targets=targets,
             first=False,
-            shares=Shares(complete=True, known=tuple(self.shares.values())),
+            discovery=Discovery(complete=True, shares=tuple(self.shares.values())),
             filter=Filter(),
             options=options,
             owner="me",

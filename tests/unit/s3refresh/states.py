@@ -12,7 +12,7 @@ from caretaker.api.s3refresh import Filter, QueueStatus, Source, Spec, SQSSource
 from caretaker.api.times import format_time
 from caretaker.aws.errors import ErrorClass
 from caretaker.s3refresh import plan as planning
-from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
@@ -25,7 +25,7 @@ from testing.s3refreshes import target_spec_of
 
 NOW = 1_800_000_000.0
 SHARE = Share(id="share-1", arn="arn:share-1", bucket="b", group="g")
-FOUND = planning.Shares(complete=True, known=(SHARE,))
+FOUND = planning.Discovery(complete=True, shares=(SHARE,))
 SPEC = Spec(
     aws=AwsSpec(region="eu-west-1"),
     source=Source(SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/111122223333/q")),
@@ -37,8 +37,8 @@ LOOKED = Status(queue=QueueStatus(dlq_visible=2, dlq_covered=2, checked_at=forma
 
 
 def view(
-    *targets: Target,
-    shares: planning.Shares = FOUND,
+    *targets: TargetState,
+    shares: planning.Discovery = FOUND,
     spec: Spec | None = SPEC,
     before: Status | None = None,
     malformed_are: planning.Malformed = "DeadLetter",
@@ -54,9 +54,9 @@ def view(
     return Snapshot(
         read=Read(meta, before or Status(), spec),
         plan_input=PlanInput(
-            targets=targets or (Target("share-1"),),
+            targets=targets or (TargetState("share-1"),),
             first=False,
-            shares=shares,
+            discovery=shares,
             filter=Filter(),
             options=DebounceOptions(),
             owner="me",
@@ -70,8 +70,10 @@ def view(
     )
 
 
-DIRTY = Target("share-1", dirty=Dirty(NOW, EVERYTHING))
-FAILED = Target("share-1", dirty=Dirty(NOW, EVERYTHING), failure=Failure(3, "AccessDenied", "no", NOW + 9))
+DIRTY = TargetState("share-1", dirty=DirtyScope(NOW, EVERYTHING))
+FAILED = TargetState(
+    "share-1", dirty=DirtyScope(NOW, EVERYTHING), failure=Failure(3, "AccessDenied", "no", NOW + 9)
+)
 # What is seen, (status, reason) of Ready, and of other conditions.
 CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str]]]]] = {
     "all is well": (
@@ -120,7 +122,7 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         {c.STALLED: ("True", "QueueUnsuitable"), c.CAUGHT_UP: ("True", "UpToDate")},
     ),
     "just begun": (
-        view(shares=planning.Shares(), polling=False, queue=QueueView()),
+        view(shares=planning.Discovery(), polling=False, queue=QueueView()),
         ("False", "Starting"),
         {c.QUEUE_REACHABLE: ("Unknown", "NotChecked"), c.TARGETS_RESOLVED: ("Unknown", "NotChecked")},
     ),
@@ -135,17 +137,17 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         {c.QUEUE_REACHABLE: ("True", "Reachable")},
     ),
     "discovery fails": (
-        view(shares=planning.Shares(faults=("eu-west-1: throttled",))),
+        view(shares=planning.Discovery(faults=("eu-west-1: throttled",))),
         ("False", "TargetsUnresolved"),
         {c.TARGETS_RESOLVED: ("False", "TargetsUnresolved")},
     ),
     "a share that went while it was dirty": (
-        view(Target("share-9", dirty=Dirty(NOW, EVERYTHING)), Target("share-1")),
+        view(TargetState("share-9", dirty=DirtyScope(NOW, EVERYTHING)), TargetState("share-1")),
         ("False", "TargetGone"),
         {c.TARGETS_RESOLVED: ("False", "TargetGone"), c.CAUGHT_UP: ("False", "Waiting")},
     ),
     "nothing to refresh": (
-        view(shares=planning.Shares(complete=True)),
+        view(shares=planning.Discovery(complete=True)),
         ("False", "NoTargets"),
         {c.TARGETS_RESOLVED: ("False", "NoTargets")},
     ),
@@ -155,17 +157,17 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         {c.CAUGHT_UP: ("Unknown", "TargetsUnresolved")},
     ),
     "dirty is not unready": (
-        view(Target("share-1", dirty=Dirty(NOW, EVERYTHING))),
+        view(TargetState("share-1", dirty=DirtyScope(NOW, EVERYTHING))),
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("False", "Waiting")},
     ),
     "a call that is being made": (
-        view(Target("share-1", claim=Claim("c", "other", NOW, CALL, NOW))),
+        view(TargetState("share-1", claim=Claim("c", "other", NOW, CALL, NOW))),
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("False", "Refreshing")},
     ),
     "a refresh under way": (
-        view(Target("share-1", dirty=Dirty(NOW, EVERYTHING), in_flight=InFlight("n", NOW, CALL))),
+        view(TargetState("share-1", dirty=DirtyScope(NOW, EVERYTHING), in_flight=InFlight("n", NOW, CALL))),
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("False", "Refreshing")},
     ),
@@ -180,7 +182,7 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         {c.CAUGHT_UP: ("False", "RefreshFailing")},
     ),
     "a refresh whose end was never heard of": (
-        view(Target("share-1", last=Last(result="Lost"))),
+        view(TargetState("share-1", last=LastCall(result="Lost"))),
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("False", "CompletionLost")},
     ),
@@ -196,7 +198,7 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
     ),
     "a backlog": (view(behind=True), ("True", "Consuming"), {c.CAUGHT_UP: ("False", "Backlog")}),
     "a backlog that was received, and waits for its refresh": (
-        view(Target("share-1", dirty=Dirty(NOW, EVERYTHING)), behind=True),
+        view(TargetState("share-1", dirty=DirtyScope(NOW, EVERYTHING)), behind=True),
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("False", "Waiting")},
     ),
@@ -236,7 +238,7 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         {c.CAUGHT_UP: ("Unknown", "QueueUnreachable")},
     ),
     "deleted, and its last refresh is under way": (
-        view(Target("share-1", in_flight=InFlight("n", NOW, CALL)), flushing=True),
+        view(TargetState("share-1", in_flight=InFlight("n", NOW, CALL)), flushing=True),
         ("False", "Flushing"),
         {c.CAUGHT_UP: ("False", "Refreshing"), c.RECONCILING: ("True", "Flushing")},
     ),

@@ -8,14 +8,14 @@ from caretaker.s3refresh.arrivals import SLICE, Arrivals
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Scope
 from caretaker.s3refresh.match import Matches, of_buckets
-from caretaker.s3refresh.plan import Message, Shares
+from caretaker.s3refresh.plan import Discovery, Message
 from caretaker.s3refresh.resource import RawRefresh, read
-from caretaker.s3refresh.targets.making import known
+from caretaker.s3refresh.targets.factory import registry
 from caretaker.s3refresh.worker import PASS_EVENTS
 from testing.s3refreshes import refresh
 from testing.turns import beside_others
 
-SHARES = Shares(complete=True, known=of_buckets(["media"]))
+SHARES = Discovery(complete=True, shares=of_buckets(["media"]))
 MANY = PASS_EVENTS + 1
 
 
@@ -27,10 +27,10 @@ async def test_its_events_are_sifted_in_slices_and_those_of_others_are_left_to_t
     spec = refresh(filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}})
     raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
     found = Arrivals((message(1, 5), message(2, MANY)))
-    matches, turns = await beside_others(found.with_matches(read(raw, known().spec).spec, SHARES))
+    matches, turns = await beside_others(found.with_matches(read(raw, registry().spec).spec, SHARES))
     some = Scope(folders=frozenset({"/", "0", "1", "2"}))
     assert matches.matches == {2: Matches({"media": some}, matched=MANY)}
-    assert matches.shares == SHARES
+    assert matches.discovery == SHARES
     assert turns >= MANY // SLICE
 
 

@@ -1,7 +1,7 @@
 """Whose a queue is, and who else may hear from it."""
 
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.claims import Claim, Claims
+from caretaker.s3refresh.queue_claims import QueueClaim, QueueClaims
 
 ELDER, YOUNGER, THIRD = (Key("S3AggregatedRefresh", "team", name) for name in ("elder", "younger", "third"))
 OLD, NEW = (False, "2026-01-01T00:00:00Z"), (False, "2026-02-01T00:00:00Z")
@@ -11,14 +11,14 @@ class World:
     """Claims, and who has been told of news."""
 
     def __init__(self) -> None:
-        self.claims = Claims()
+        self.claims = QueueClaims()
         self.told: list[Key] = []
 
     def source(self, key: Key, queue: str, rank: tuple[bool, str] = NEW, alike: str = "me") -> Key:
-        return self.claims.claim(key, queue, Claim(rank, alike), lambda: self.told.append(key))
+        return self.claims.claim(key, queue, QueueClaim(rank, alike), lambda: self.told.append(key))
 
     def ends(self, key: Key, queue: str, rank: tuple[bool, str] = NEW, alike: str = "me") -> Key:
-        return self.claims.claim_ends(key, queue, Claim(rank, alike, source=False))
+        return self.claims.claim_ends(key, queue, QueueClaim(rank, alike, source=False))
 
 
 def test_the_elder_owns_a_queue_whoever_came_first() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter, busy_of, waiting_of
-from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.plan import Plan
@@ -127,11 +127,11 @@ def test_calls_on_record_count_however_often_the_next_plan_is_not_written() -> N
 def test_claims_count_and_refreshes_in_flight_until_they_are_taken_to_have_ended() -> None:
     shares = {f"s{n}": Share(id=f"s{n}", arn="", bucket="b", group=G) for n in range(4)}
     targets = [
-        Target("s0", claim=Claim("c", "me", 0.0, CALL, 0.0)),
-        Target("s1", in_flight=InFlight("n", 100.0, CALL)),
-        Target("s2", in_flight=InFlight("n", 60.0, CALL)),
-        Target("s3"),
-        Target("gone", claim=Claim("c", "me", 0.0, CALL, 0.0)),
+        TargetState("s0", claim=Claim("c", "me", 0.0, CALL, 0.0)),
+        TargetState("s1", in_flight=InFlight("n", 100.0, CALL)),
+        TargetState("s2", in_flight=InFlight("n", 60.0, CALL)),
+        TargetState("s3"),
+        TargetState("gone", claim=Claim("c", "me", 0.0, CALL, 0.0)),
     ]
     assert busy_of(targets, shares, assume_after=60, now=120.0) == {G: 2}
 
@@ -158,28 +158,30 @@ def test_a_bucket_is_nobody_elses() -> None:
 @pytest.mark.parametrize(
     ("target", "held"),
     [
-        pytest.param(Target("s1"), {}, id="never called"),
+        pytest.param(TargetState("s1"), {}, id="never called"),
         pytest.param(
-            Target("s1", last=Last(NOW - 20, NOW - 19)), {"s1": 60.0}, id="called by who led before"
+            TargetState("s1", last=LastCall(NOW - 20, NOW - 19)), {"s1": 60.0}, id="called by who led before"
         ),
-        pytest.param(Target("s1", last=Last(NOW - 20)), {"s1": 60.0}, id="called, and refused"),
-        pytest.param(Target("s1", last=Last(NOW - 359, NOW - 359)), {"s1": 60.0}, id="by another's clock"),
-        pytest.param(Target("s1", last=Last(NOW - 360, NOW - 360)), {}, id="long ago by any clock"),
+        pytest.param(TargetState("s1", last=LastCall(NOW - 20)), {"s1": 60.0}, id="called, and refused"),
         pytest.param(
-            Target("s1", last=Last(NOW + 90, NOW + 91)), {"s1": 60.0}, id="by a clock that was ahead"
+            TargetState("s1", last=LastCall(NOW - 359, NOW - 359)), {"s1": 60.0}, id="by another's clock"
+        ),
+        pytest.param(TargetState("s1", last=LastCall(NOW - 360, NOW - 360)), {}, id="long ago by any clock"),
+        pytest.param(
+            TargetState("s1", last=LastCall(NOW + 90, NOW + 91)), {"s1": 60.0}, id="by a clock that was ahead"
         ),
         pytest.param(
-            Target("s1", claim=Claim("c", "dead", NOW - 20, CALL, NOW - 50), last=Last(NOW - 20)),
+            TargetState("s1", claim=Claim("c", "dead", NOW - 20, CALL, NOW - 50), last=LastCall(NOW - 20)),
             {"s1": 70.0},
             id="under way when its process ended: it may be accepted yet",
         ),
     ],
 )
 def test_a_new_process_knows_from_the_record_when_a_call_may_have_been_made(
-    target: Target, held: dict[str, float]
+    target: TargetState, held: dict[str, float]
 ) -> None:
     limiter = ConcurrencyLimiter()
-    limiter.recall([target, Target("s9", last=Last(NOW, NOW))], 60.0, NOW, clock=5.0)
+    limiter.recall([target, TargetState("s9", last=LastCall(NOW, NOW))], 60.0, NOW, clock=5.0)
     assert limiter.held(SHARES, 60.0, clock=5.0) == held
 
 
@@ -195,8 +197,8 @@ def test_how_many_of_the_others_want_a_turn_now_or_later() -> None:
 def test_who_had_a_turn_stands_behind_those_who_became_dirty_before_it() -> None:
     shares = {name: Share(id=name, arn="", bucket="b", group=G) for name in ("heavy", "light")}
     some = Scope(folders=frozenset({"a"}))
-    heavy = Target("heavy", dirty=Dirty(10.0, some, closed=True), last=Last(requested_at=70.0))
-    light = Target("light", dirty=Dirty(40.0, some))
+    heavy = TargetState("heavy", dirty=DirtyScope(10.0, some, closed=True), last=LastCall(requested_at=70.0))
+    light = TargetState("light", dirty=DirtyScope(40.0, some))
     starts = {"heavy": 90.0, "light": 70.0}
     assert waiting_of(Plan((heavy,), starts=starts), shares, 100.0) == {G: 70.0}
     assert waiting_of(Plan((heavy, light), starts=starts), shares, 100.0) == {G: 40.0}
@@ -212,5 +214,5 @@ def test_who_had_a_turn_stands_behind_those_who_became_dirty_before_it() -> None
 )
 def test_who_has_a_turn_does_not_wait_for_one(busy: dict[str, Any]) -> None:
     share = Share(id="s", arn="", bucket="b", group=G)
-    target = Target("s", dirty=Dirty(10.0, Scope(all=True)), **busy)
+    target = TargetState("s", dirty=DirtyScope(10.0, Scope(all=True)), **busy)
     assert waiting_of(Plan((target,), starts={"s": 20.0}), {"s": share}, 100.0) == {}

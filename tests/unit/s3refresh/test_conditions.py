@@ -10,11 +10,11 @@ from caretaker.api.times import format_time
 from caretaker.aws.errors import ErrorClass
 from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh.conditions import conditions_of, queue_of, regained
-from caretaker.s3refresh.debounce import Claim, Failure, InFlight, Last, Target
+from caretaker.s3refresh.debounce import Claim, Failure, InFlight, LastCall, TargetState
 from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Plan, Shares
+from caretaker.s3refresh.plan import Discovery, Plan
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.snapshot import Rejection, Snapshot
 from caretaker.s3refresh.status import status_of
@@ -125,8 +125,8 @@ def test_what_a_condition_says(case: str, kind: str, message: str) -> None:
     assert (found.message, found.observed_generation) == (message, 3)
 
 
-def known(*names: str) -> Shares:
-    return Shares(complete=True, known=tuple(Share(name, f"arn:{name}", "b") for name in names))
+def known(*names: str) -> Discovery:
+    return Discovery(complete=True, shares=tuple(Share(name, f"arn:{name}", "b") for name in names))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_targets_that_the_record_has_no_room_for_are_told(number: int, told: str
         given = view(
             shares=known(*names), spec=SPEC if has_spec else None, rejection=Rejection("InvalidSpec", "x")
         )
-        resolved = c.find(tuple(conditions_of(given, Plan(targets=(Target("s1"),)))), c.TARGETS_RESOLVED)
+        resolved = c.find(tuple(conditions_of(given, Plan(targets=(TargetState("s1"),)))), c.TARGETS_RESOLVED)
         assert resolved is not None
         found[has_spec] = f"{resolved.reason}: {resolved.message}"
     assert found == {
@@ -177,14 +177,14 @@ def test_a_queue_is_regained_once_nothing_keeps_the_resource_from_it(
 
 
 def test_without_a_spec_the_record_stands() -> None:
-    busy = Target("share-1", claim=Claim("c", "me", NOW, CALL, NOW))
+    busy = TargetState("share-1", claim=Claim("c", "me", NOW, CALL, NOW))
     first = status_of(view(busy), planning.plan(view(busy).plan_input))
     broken = view(spec=None, before=first, rejection=Rejection("InvalidSpec", "spec.x"))
     assert status_of(broken, Plan()).targets == first.targets
 
 
 def test_status_is_of_the_spec_and_the_pass() -> None:
-    claimed = Target("share-1", claim=Claim("c", "other", NOW, CALL, NOW))
+    claimed = TargetState("share-1", claim=Claim("c", "other", NOW, CALL, NOW))
     given = view(claimed, queue=QueueView(checked=True, visible=4), reading=True)
     found = status_of(given, planning.plan(given.plan_input))
     assert (found.observed_generation, found.queue.visible) == (3, 4)
@@ -192,7 +192,7 @@ def test_status_is_of_the_spec_and_the_pass() -> None:
     assert [target.phase for target in found.targets] == ["Claimed"]
 
 
-LAST = Last(requested_at=NOW - 1, accepted_at=NOW, folders=3)
+LAST = LastCall(requested_at=NOW - 1, accepted_at=NOW, folders=3)
 
 
 class TestEvents:
@@ -217,13 +217,13 @@ class TestEvents:
     )
     def test_a_refresh_that_was_accepted(self, request_: Request | None, told: str) -> None:
         in_flight = None if request_ is None else InFlight("n", NOW, request_)
-        after = view(Target("share-1", in_flight=in_flight, last=LAST))
+        after = view(TargetState("share-1", in_flight=in_flight, last=LAST))
         assert self.of(view(), after) == [("Normal", "RefreshStarted", f"share-1: {told}")]
 
     def test_the_refresh_of_a_share_that_is_new_on_record(self) -> None:
         after = status_of(
-            view(Target("share-1", last=LAST)),
-            Plan(targets=(Target("share-1", last=LAST),), phases={"share-1": "Clean"}),
+            view(TargetState("share-1", last=LAST)),
+            Plan(targets=(TargetState("share-1", last=LAST),), phases={"share-1": "Clean"}),
         )
         assert [event.reason for event in transitions(Status(), after)] == ["RefreshStarted"]
 
@@ -239,11 +239,11 @@ class TestEvents:
         assert self.of(view(), gone) == [("Warning", "QueueNotFound", "sqs: gone")]
         no = view(rejection=Rejection("NotGranted", "no"))
         assert self.of(view(), no) == [("Warning", "NotGranted", "no")]
-        nothing = view(shares=Shares(complete=True))
+        nothing = view(shares=Discovery(complete=True))
         assert [reason for _, reason, _ in self.of(view(), nothing)] == ["NoTargets"]
 
     def test_two_things_that_go_wrong_are_told_each(self) -> None:
-        both = view(problem="sqs: gone", code=ErrorClass.NOT_FOUND.value, shares=Shares(complete=True))
+        both = view(problem="sqs: gone", code=ErrorClass.NOT_FOUND.value, shares=Discovery(complete=True))
         assert [reason for _, reason, _ in self.of(view(), both)] == ["QueueNotFound", "NoTargets"]
 
     def test_what_is_not_known_yet_is_no_event(self) -> None:
@@ -256,7 +256,7 @@ class TestEvents:
         assert self.of(gone, failing) == [("Warning", "QueueUnreachable", "sqs: 500")]
 
     def test_a_lost_completion_and_malformed_messages(self) -> None:
-        lost = view(Target("share-1", last=Last(result="Lost")))
+        lost = view(TargetState("share-1", last=LastCall(result="Lost")))
         assert self.of(view(), lost) == [
             ("Warning", "CompletionLost", "share-1: the end of its refresh was not heard of")
         ]

@@ -16,7 +16,7 @@ from caretaker.api.s3refresh import (
 )
 from caretaker.s3refresh import debounce, narrowing, status_codec, timing
 from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
-from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions, at_once
@@ -27,17 +27,17 @@ A = Scope(folders=frozenset({"/", "a"}))
 B = Scope(folders=frozenset({"/", "b"}))
 CALL = Request(("a", "/"), recursive=False)
 CLAIM = Claim("c1", "me", NOW - 5, CALL, NOW - 40)
-CLAIMED = Target("t", claim=CLAIM, last=Last(requested_at=NOW - 5))
-IN_FLIGHT = Target("t", in_flight=InFlight("n1", NOW - 30, CALL), last=Last(NOW - 31, NOW - 30))
+CLAIMED = TargetState("t", claim=CLAIM, last=LastCall(requested_at=NOW - 5))
+IN_FLIGHT = TargetState("t", in_flight=InFlight("n1", NOW - 30, CALL), last=LastCall(NOW - 31, NOW - 30))
 
 
-def dirty(scope: Scope = A, since: float = NOW - 10) -> Target:
-    return Target("t", dirty=Dirty(since, scope))
+def dirty(scope: Scope = A, since: float = NOW - 10) -> TargetState:
+    return TargetState("t", dirty=DirtyScope(since, scope))
 
 
 class TestMark:
     def test_an_event_dirties_a_clean_target(self) -> None:
-        assert debounce.mark(Target("t"), A, NOW).dirty == Dirty(NOW, A)
+        assert debounce.mark(TargetState("t"), A, NOW).dirty == DirtyScope(NOW, A)
 
     def test_what_waits_already_is_not_written_again(self) -> None:
         before = dirty()
@@ -45,7 +45,7 @@ class TestMark:
 
     def test_the_first_event_is_what_counts(self) -> None:
         after = debounce.mark(dirty(), B, NOW)
-        assert after.dirty == Dirty(NOW - 10, Scope(folders=frozenset({"/", "a", "b"})))
+        assert after.dirty == DirtyScope(NOW - 10, Scope(folders=frozenset({"/", "a", "b"})))
 
     def test_a_since_in_the_future_is_now(self) -> None:
         after = debounce.mark(dirty(since=NOW + 9_000), B, NOW)
@@ -53,23 +53,23 @@ class TestMark:
         assert after.dirty.since == NOW
 
     def test_what_comes_after_it_was_closed_waits_behind_it(self) -> None:
-        closed = Target("t", dirty=Dirty(NOW - 10, A, closed=True, most=3))
+        closed = TargetState("t", dirty=DirtyScope(NOW - 10, A, closed=True, most=3))
         after = debounce.mark(closed, B, NOW)
         only_b = Scope(folders=frozenset({"b"}))
-        assert after.dirty == Dirty(NOW - 10, A, closed=True, most=3, later=Dirty(NOW, only_b))
+        assert after.dirty == DirtyScope(NOW - 10, A, closed=True, most=3, later=DirtyScope(NOW, only_b))
         assert debounce.mark(after, B, NOW + 1) is after
         both = Scope(folders=frozenset({"b", "c"}))
         again = debounce.mark(after, Scope(folders=frozenset({"c"})), NOW + 2).dirty
-        assert again == Dirty(NOW - 10, A, closed=True, most=3, later=Dirty(NOW, both))
+        assert again == DirtyScope(NOW - 10, A, closed=True, most=3, later=DirtyScope(NOW, both))
 
     def test_everything_leaves_nothing_for_later(self) -> None:
-        closed = Target("t", dirty=Dirty(NOW - 10, A, closed=True, later=Dirty(NOW - 5, B)))
-        assert debounce.mark(closed, EVERYTHING, NOW).dirty == Dirty(NOW - 10, EVERYTHING)
+        closed = TargetState("t", dirty=DirtyScope(NOW - 10, A, closed=True, later=DirtyScope(NOW - 5, B)))
+        assert debounce.mark(closed, EVERYTHING, NOW).dirty == DirtyScope(NOW - 10, EVERYTHING)
 
     @pytest.mark.parametrize("busy", [CLAIMED, IN_FLIGHT], ids=["claimed", "in flight"])
-    def test_a_call_under_way_covers_no_event(self, busy: Target) -> None:
+    def test_a_call_under_way_covers_no_event(self, busy: TargetState) -> None:
         """It may have listed that folder already."""
-        assert debounce.mark(busy, A, NOW).dirty == Dirty(NOW, A)
+        assert debounce.mark(busy, A, NOW).dirty == DirtyScope(NOW, A)
 
 
 class TestClaim:
@@ -82,7 +82,7 @@ class TestClaim:
         after = debounce.claim(dirty(), "c1", "me", DebounceOptions(max_folders=1), NOW)
         assert after.claim is not None
         assert after.claim.request.folders == ("a",)
-        assert after.dirty == Dirty(NOW - 10, Scope(folders=frozenset({"/"})), closed=True)
+        assert after.dirty == DirtyScope(NOW - 10, Scope(folders=frozenset({"/"})), closed=True)
 
     def test_the_next_call_is_of_what_was_left_and_then_of_what_came_later(self) -> None:
         options = DebounceOptions(max_folders=1)
@@ -92,16 +92,16 @@ class TestClaim:
         second = debounce.claim(idle, "c2", "me", options, NOW + 60)
         assert second.claim is not None
         assert (second.claim.request.folders, second.claim.since) == (("/",), NOW - 10)
-        assert second.dirty == Dirty(NOW + 5, Scope(folders=frozenset({"z"})))
+        assert second.dirty == DirtyScope(NOW + 5, Scope(folders=frozenset({"z"})))
 
     @pytest.mark.parametrize("busy", [CLAIMED, IN_FLIGHT], ids=["claimed", "in flight"])
-    def test_one_call_at_a_time(self, busy: Target) -> None:
+    def test_one_call_at_a_time(self, busy: TargetState) -> None:
         before = debounce.mark(busy, B, NOW)
         assert debounce.claim(before, "c2", "me", OPTIONS, NOW) is before
 
 
 MANY = Scope(folders=frozenset({"/", "d", *(f"d/{n:03}" for n in range(180))}))
-CALLED = Last(NOW - 121, NOW - 120, NOW - 60)
+CALLED = LastCall(NOW - 121, NOW - 120, NOW - 60)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_what_is_left_of_a_since_in_the_future_is_dirty_since_now() -> None:
             id="or perhaps, if nobody knows",
         ),
         pytest.param(
-            msgspec.structs.replace(dirty(MANY), last=Last(NOW - 700, NOW - 700, NOW - 100, 0, 600.0)),
+            msgspec.structs.replace(dirty(MANY), last=LastCall(NOW - 700, NOW - 700, NOW - 100, 0, 600.0)),
             DebounceOptions(tracked=True),
             UNCONTENDED,
             [True, False],
@@ -205,7 +205,7 @@ def test_what_is_left_of_a_since_in_the_future_is_dirty_since_now() -> None:
     ],
 )
 def test_in_how_many_calls_what_waits_is_refreshed(
-    target: Target, options: DebounceOptions, contention: Contention, calls: list[bool]
+    target: TargetState, options: DebounceOptions, contention: Contention, calls: list[bool]
 ) -> None:
     made = []
     while target.dirty is not None:
@@ -217,9 +217,9 @@ def test_in_how_many_calls_what_waits_is_refreshed(
 
 
 def test_what_waits_behind_takes_room_on_record_too() -> None:
-    behind = Target("t", dirty=Dirty(NOW, A, closed=True, later=Dirty(NOW, B)))
+    behind = TargetState("t", dirty=DirtyScope(NOW, A, closed=True, later=DirtyScope(NOW, B)))
     assert debounce.size(behind) == debounce.size(dirty(A)) + debounce.size(dirty(B))
-    assert debounce.widened(behind).dirty == Dirty(NOW, EVERYTHING)
+    assert debounce.widened(behind).dirty == DirtyScope(NOW, EVERYTHING)
 
 
 class TestRefused:
@@ -227,22 +227,22 @@ class TestRefused:
 
     NAMES = tuple("abcdefgh")
 
-    def refused(self, target: Target, at: float = NOW, retry_after: float = 0.0) -> Target:
+    def refused(self, target: TargetState, at: float = NOW, retry_after: float = 0.0) -> TargetState:
         claim = target.claim
         assert claim is not None
         return narrowing.refused(target, claim.id, "Bad", "no", OPTIONS, at, 1.0, retry_after=retry_after)
 
-    def claimed(self, *names: str, **more: Any) -> Target:
+    def claimed(self, *names: str, **more: Any) -> TargetState:
         call = Request(names, recursive=False)
         return msgspec.structs.replace(CLAIMED, claim=msgspec.structs.replace(CLAIM, request=call), **more)
 
     def test_once_it_is_made_again(self) -> None:
         after = self.refused(self.claimed(*self.NAMES))
-        assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset(self.NAMES)))
+        assert after.dirty == DirtyScope(NOW - 40, Scope(folders=frozenset(self.NAMES)))
 
     def test_once_it_is_not_apart_from_what_came_meanwhile(self) -> None:
-        after = self.refused(self.claimed("a", "c", dirty=Dirty(NOW - 3, B)))
-        assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset({"/", "a", "b", "c"})))
+        after = self.refused(self.claimed("a", "c", dirty=DirtyScope(NOW - 3, B)))
+        assert after.dirty == DirtyScope(NOW - 40, Scope(folders=frozenset({"/", "a", "b", "c"})))
 
     @pytest.mark.parametrize("failure", [None, Failure(1, "Bad", "no", NOW - 5)])
     def test_it_is_never_made_before_the_service_says(self, failure: Failure | None) -> None:
@@ -252,12 +252,12 @@ class TestRefused:
 
     def test_an_answer_to_another_call_changes_nothing(self) -> None:
         failure = Failure(1, "Bad", "no", NOW - 5)
-        for target in (Target("t", failure=failure), self.claimed(*self.NAMES, failure=failure)):
+        for target in (TargetState("t", failure=failure), self.claimed(*self.NAMES, failure=failure)):
             after = narrowing.refused(target, "c0", "Bad", "no", OPTIONS, NOW, 1.0, retry_after=0.0)
             assert after is target
 
     def test_the_first_event_of_both_counts(self) -> None:
-        left = Dirty(NOW - 90, A, closed=True, most=2)
+        left = DirtyScope(NOW - 90, A, closed=True, most=2)
         after = self.refused(self.claimed("c", "d", dirty=left)).dirty
         assert after is not None
         assert after.since == NOW - 90
@@ -270,9 +270,9 @@ class TestRefused:
 
     def test_twice_it_is_made_with_half_as_many(self) -> None:
         failure = Failure(1, "Bad", "no", NOW - 5)
-        after = self.refused(self.claimed(*self.NAMES, failure=failure, dirty=Dirty(NOW - 3, B)))
+        after = self.refused(self.claimed(*self.NAMES, failure=failure, dirty=DirtyScope(NOW - 3, B)))
         scope = Scope(folders=frozenset(self.NAMES))
-        assert after.dirty == Dirty(NOW - 40, scope, closed=True, later=Dirty(NOW - 3, B), most=4)
+        assert after.dirty == DirtyScope(NOW - 40, scope, closed=True, later=DirtyScope(NOW - 3, B), most=4)
         assert after.failure == Failure(2, "Bad", "no", NOW + OPTIONS.min_interval)
 
     def test_which_needs_no_backoff(self) -> None:
@@ -282,32 +282,32 @@ class TestRefused:
     def test_another_failure_in_between_counts(self) -> None:
         failure = Failure(1, "Busy", "no", NOW - 5)
         after = self.refused(self.claimed(*self.NAMES, failure=failure)).dirty
-        assert after == Dirty(NOW - 40, Scope(folders=frozenset(self.NAMES)))
+        assert after == DirtyScope(NOW - 40, Scope(folders=frozenset(self.NAMES)))
 
     def test_what_is_accepted_meanwhile_does_not_begin_anew(self) -> None:
-        left = Dirty(NOW - 40, A, closed=True, later=Dirty(NOW - 3, B), most=2)
+        left = DirtyScope(NOW - 40, A, closed=True, later=DirtyScope(NOW - 3, B), most=2)
         after = self.refused(self.claimed("c", "d", dirty=left)).dirty
         both = Scope(folders=frozenset({"/", "a", "c", "d"}))
-        assert after == Dirty(NOW - 40, both, closed=True, later=Dirty(NOW - 3, B), most=1)
+        assert after == DirtyScope(NOW - 40, both, closed=True, later=DirtyScope(NOW - 3, B), most=1)
 
     def test_one_alone_gives_way_to_the_tree_above_it_and_the_others_go_on_together(self) -> None:
-        left = Dirty(NOW - 40, A, closed=True, most=1)
+        left = DirtyScope(NOW - 40, A, closed=True, most=1)
         after = self.refused(self.claimed("x/y/z", dirty=left)).dirty
         wider = Scope(folders=A.folders, trees=frozenset({"x/y"}))
-        assert after == Dirty(NOW - 40, wider, closed=True)
+        assert after == DirtyScope(NOW - 40, wider, closed=True)
 
     def test_at_the_top_that_is_everything_which_no_folder_can_spoil(self) -> None:
-        left = Dirty(NOW - 40, A, closed=True, later=Dirty(NOW - 3, B), most=1)
+        left = DirtyScope(NOW - 40, A, closed=True, later=DirtyScope(NOW - 3, B), most=1)
         after = self.refused(self.claimed("x", dirty=left))
-        assert after.dirty == Dirty(NOW - 40, EVERYTHING)
+        assert after.dirty == DirtyScope(NOW - 40, EVERYTHING)
         whole = debounce.claim(after, "c2", "me", OPTIONS, NOW)
         again = self.refused(whole, NOW)
-        assert again.dirty == Dirty(NOW - 40, EVERYTHING)
+        assert again.dirty == DirtyScope(NOW - 40, EVERYTHING)
         assert again.failure == Failure(2, "Bad", "no", NOW + 60)
 
     def test_all_others_are_refreshed_in_a_few_calls(self) -> None:
         bad, good = "d/1/gone", {f"d/{n}" for n in range(47)}
-        target = Target("t", dirty=Dirty(NOW - 40, Scope(folders=frozenset({"/", bad, *good}))))
+        target = TargetState("t", dirty=DirtyScope(NOW - 40, Scope(folders=frozenset({"/", bad, *good}))))
         refreshed: set[str] = set()
         calls = 0
         while target.dirty is not None:
@@ -328,7 +328,7 @@ class TestAnswers:
     def test_accepted(self) -> None:
         after = debounce.accepted(CLAIMED, "c1", "n1", NOW)
         assert (after.claim, after.in_flight) == (None, InFlight("n1", NOW, CALL))
-        assert after.last == Last(requested_at=NOW - 5, accepted_at=NOW, folders=2)
+        assert after.last == LastCall(requested_at=NOW - 5, accepted_at=NOW, folders=2)
 
     def test_accepted_without_an_id_it_is_in_flight_all_the_same(self) -> None:
         after = debounce.accepted(CLAIMED, "c1", "", NOW, unnamed=True)
@@ -340,17 +340,17 @@ class TestAnswers:
 
     def test_failed_waits_again_as_old_as_it_was(self) -> None:
         after = debounce.failed(debounce.mark(CLAIMED, B, NOW - 1), "c1", "E", "no", OPTIONS, NOW, 1.0)
-        assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset({"/", "a", "b"})))
+        assert after.dirty == DirtyScope(NOW - 40, Scope(folders=frozenset({"/", "a", "b"})))
         assert after.failure == Failure(1, "E", "no", NOW + 60)
         assert after.claim is None
 
     def test_failed_waits_with_what_was_closed(self) -> None:
-        left = Dirty(NOW - 9, B, closed=True, later=Dirty(NOW - 1, A), most=3)
+        left = DirtyScope(NOW - 9, B, closed=True, later=DirtyScope(NOW - 1, A), most=3)
         after = debounce.failed(
             msgspec.structs.replace(CLAIMED, dirty=left), "c1", "E", "no", OPTIONS, NOW, 1.0
         )
         both = Scope(folders=frozenset({"/", "a", "b"}))
-        assert after.dirty == Dirty(NOW - 40, both, closed=True, later=Dirty(NOW - 1, A), most=3)
+        assert after.dirty == DirtyScope(NOW - 40, both, closed=True, later=DirtyScope(NOW - 1, A), most=3)
 
     def test_no_more_is_waited_for_than_the_spec_and_the_service_ask_for(self) -> None:
         options = DebounceOptions(retry_initial=0.0, min_interval=0.0)
@@ -412,7 +412,7 @@ class TestEnds:
     def test_a_lost_completion_refreshes_again_once_and_is_then_given_up(self) -> None:
         options = DebounceOptions(tracked=True, completion_timeout=100)
         again = debounce.overdue(IN_FLIGHT, options, NOW + 70)
-        assert (again.in_flight, again.dirty) == (None, Dirty(NOW + 70, A))
+        assert (again.in_flight, again.dirty) == (None, DirtyScope(NOW + 70, A))
         claimed = debounce.claim(again, "c2", "me", options, NOW + 80)
         in_flight = debounce.accepted(claimed, "c2", "n2", NOW + 81)
         given_up = debounce.overdue(in_flight, options, NOW + 181)
@@ -427,11 +427,13 @@ class TestEnds:
         assert debounce.overdue(waits, options, accepted + 899) is waits
         freed = debounce.overdue(waits, options, accepted + 900)
         assert (freed.in_flight, freed.last.result) == (None, "Lost")
-        assert freed.dirty == Dirty(NOW, Scope(folders=frozenset({"/", "a", "b"}))), "its own folders, too"
+        assert freed.dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "a", "b"}))), (
+            "its own folders, too"
+        )
         claimed = debounce.claim(freed, "c2", "me", options, NOW + 900)
         in_flight = debounce.mark(debounce.accepted(claimed, "c2", "n2", NOW + 901), B, NOW + 902)
         given_up = debounce.overdue(in_flight, options, NOW + 901 + 900)
-        assert (given_up.in_flight, given_up.dirty) == (None, Dirty(NOW + 902, B)), "not again and again"
+        assert (given_up.in_flight, given_up.dirty) == (None, DirtyScope(NOW + 902, B)), "not again and again"
 
     def test_the_wait_behind_a_refresh_is_no_shorter_than_min_interval_and_no_longer_than_the_timeout(
         self,
@@ -460,7 +462,7 @@ class TestEnds:
             dirty(since=NOW + 9_000), NOW, 590, 0, NOW + 10, id="maxDelay, when the clock was set back"
         ),
         pytest.param(
-            msgspec.structs.replace(dirty(), last=Last(NOW - 20, NOW - 19)),
+            msgspec.structs.replace(dirty(), last=LastCall(NOW - 20, NOW - 19)),
             NOW - 40,
             10,
             19,
@@ -468,7 +470,7 @@ class TestEnds:
             id="minInterval",
         ),
         pytest.param(
-            msgspec.structs.replace(dirty(), last=Last(NOW - 70, NOW - 70)),
+            msgspec.structs.replace(dirty(), last=LastCall(NOW - 70, NOW - 70)),
             NOW - 40,
             10,
             5,
@@ -476,7 +478,7 @@ class TestEnds:
             id="minInterval on this clock, when another's may differ",
         ),
         pytest.param(
-            msgspec.structs.replace(dirty(), last=Last(NOW - 3_600, NOW - 3_599)),
+            msgspec.structs.replace(dirty(), last=LastCall(NOW - 3_600, NOW - 3_599)),
             NOW - 40,
             10,
             0,
@@ -484,7 +486,7 @@ class TestEnds:
             id="long ago",
         ),
         pytest.param(
-            msgspec.structs.replace(dirty(), last=Last(NOW - 360)),
+            msgspec.structs.replace(dirty(), last=LastCall(NOW - 360)),
             NOW - 40,
             10,
             0,
@@ -510,13 +512,13 @@ class TestEnds:
     ],
 )
 def test_when_a_call_may_start(
-    target: Target, last_event: float, dirty_for: float, called_for: float, start: float
+    target: TargetState, last_event: float, dirty_for: float, called_for: float, start: float
 ) -> None:
     assert timing.start_at(target, OPTIONS, last_event, dirty_for, called_for, NOW) == start
 
 
 def test_what_was_closed_goes_on_without_a_quiet_period() -> None:
-    closed = Target("t", dirty=Dirty(NOW - 40, A, closed=True), last=Last(NOW - 30, NOW - 29))
+    closed = TargetState("t", dirty=DirtyScope(NOW - 40, A, closed=True), last=LastCall(NOW - 30, NOW - 29))
     assert timing.start_at(closed, OPTIONS, NOW + 10_000, 40, 29, NOW) == NOW + 31
 
 
@@ -539,9 +541,9 @@ def test_no_backoff_is_longer_than_retry_max_or_what_a_late_call_needs() -> None
     ids=["idle", "claimed", "in flight"],
 )
 def test_everything_is_refreshed_again_once_nothing_is_under_way(busy: dict[str, Any], stale: bool) -> None:
-    target = Target("t", last=Last(full_at=NOW - 3600), **busy)
+    target = TargetState("t", last=LastCall(full_at=NOW - 3600), **busy)
     after = timing.resynced(target, DebounceOptions(resync=3600.0), NOW)
-    assert after.dirty == (Dirty(NOW, EVERYTHING) if stale else None)
+    assert after.dirty == (DirtyScope(NOW, EVERYTHING) if stale else None)
 
 
 @pytest.mark.parametrize(
@@ -549,27 +551,29 @@ def test_everything_is_refreshed_again_once_nothing_is_under_way(busy: dict[str,
     [
         pytest.param(dirty(since=NOW - 90), NOW - 90, id="since it is dirty"),
         pytest.param(
-            msgspec.structs.replace(dirty(since=NOW - 90), last=Last(NOW - 60)),
+            msgspec.structs.replace(dirty(since=NOW - 90), last=LastCall(NOW - 60)),
             NOW - 60,
             id="since its last turn",
         ),
         pytest.param(
-            msgspec.structs.replace(dirty(since=NOW - 90), last=Last(NOW - 99)),
+            msgspec.structs.replace(dirty(since=NOW - 90), last=LastCall(NOW - 99)),
             NOW - 90,
             id="whichever is later",
         ),
         pytest.param(dirty(since=NOW + 90), NOW, id="since now at the latest"),
-        pytest.param(Target("t"), NOW, id="clean: since now"),
+        pytest.param(TargetState("t"), NOW, id="clean: since now"),
     ],
 )
-def test_since_when_it_stands_in_line(target: Target, since: float) -> None:
+def test_since_when_it_stands_in_line(target: TargetState, since: float) -> None:
     assert timing.in_line_since(target, NOW) == since
 
 
 @pytest.mark.parametrize(("took", "known"), [(30.2, 30.0), (0.1, 1.0)])
 def test_how_long_everything_takes_is_remembered(took: float, known: float) -> None:
     whole = Request(("/",), recursive=True)
-    in_flight = Target("t", in_flight=InFlight("n1", NOW - took, whole), last=Last(NOW - took, NOW - took))
+    in_flight = TargetState(
+        "t", in_flight=InFlight("n1", NOW - took, whole), last=LastCall(NOW - took, NOW - took)
+    )
     after = debounce.completed(in_flight, "n1", NOW)
     assert after.last.full_seconds == known
     some = msgspec.structs.replace(after, in_flight=InFlight("n2", NOW, CALL))
@@ -581,32 +585,34 @@ def test_how_long_everything_takes_is_remembered(took: float, known: float) -> N
 @pytest.mark.parametrize(
     ("last", "options", "expected"),
     [
-        (Last(), OPTIONS, (60.0, 60.0)),
-        (Last(), DebounceOptions(tracked=True, assume_after=7.0), (60.0, 900.0)),
-        (Last(0.0, NOW, NOW), OPTIONS, (0.0, 60.0)),
-        (Last(0.0, NOW, NOW + 5, full_seconds=80.0), OPTIONS, (5.0, 80.0)),
-        (Last(0.0, NOW, NOW - 5), OPTIONS, (60.0, 60.0)),
-        (Last(0.0, 0.0, NOW), OPTIONS, (60.0, 60.0)),
+        (LastCall(), OPTIONS, (60.0, 60.0)),
+        (LastCall(), DebounceOptions(tracked=True, assume_after=7.0), (60.0, 900.0)),
+        (LastCall(0.0, NOW, NOW), OPTIONS, (0.0, 60.0)),
+        (LastCall(0.0, NOW, NOW + 5, full_seconds=80.0), OPTIONS, (5.0, 80.0)),
+        (LastCall(0.0, NOW, NOW - 5), OPTIONS, (60.0, 60.0)),
+        (LastCall(0.0, 0.0, NOW), OPTIONS, (60.0, 60.0)),
     ],
 )
-def test_how_long_refreshes_take(last: Last, options: DebounceOptions, expected: tuple[float, float]) -> None:
+def test_how_long_refreshes_take(
+    last: LastCall, options: DebounceOptions, expected: tuple[float, float]
+) -> None:
     assert debounce.durations(last, options) == expected
 
 
 @pytest.mark.parametrize(
     ("target", "start", "phase"),
     [
-        (Target("t"), None, "Clean"),
+        (TargetState("t"), None, "Clean"),
         (dirty(), None, "Debouncing"),
         (dirty(), NOW + 1, "Debouncing"),
         (dirty(), NOW, "Due"),
         (CLAIMED, NOW, "Claimed"),
         (IN_FLIGHT, None, "InFlight"),
-        (msgspec.structs.replace(IN_FLIGHT, dirty=Dirty(NOW, A)), NOW, "InFlight"),
+        (msgspec.structs.replace(IN_FLIGHT, dirty=DirtyScope(NOW, A)), NOW, "InFlight"),
         (msgspec.structs.replace(dirty(), failure=Failure(1, "E", "no", NOW)), NOW, "Backoff"),
     ],
 )
-def test_the_phase_of_a_target(target: Target, start: float | None, phase: str) -> None:
+def test_the_phase_of_a_target(target: TargetState, start: float | None, phase: str) -> None:
     assert timing.phase_of(target, start, NOW) == phase
 
 
@@ -615,10 +621,10 @@ def test_who_wants_a_turn() -> None:
         name: Share(name, f"arn:{name}", "b", group=group, ready=ready)
         for name, group, ready in (("a", "g", True), ("b", "g", True), ("c", "h", True), ("d", "h", False))
     }
-    some = Dirty(NOW, A)
-    targets = [*(Target(name, dirty=some) for name in "abcde"), Target("f")]
+    some = DirtyScope(NOW, A)
+    targets = [*(TargetState(name, dirty=some) for name in "abcde"), TargetState("f")]
     assert timing.wanting_of(targets, shares) == {"g": 2, "h": 1}
-    assert timing.wanting_of([Target("a"), Target("b", dirty=some)], shares) == {"g": 1}
+    assert timing.wanting_of([TargetState("a"), TargetState("b", dirty=some)], shares) == {"g": 1}
     assert timing.others(targets, shares.values(), {"g": 3}, 2) == {"a": 2.0, "b": 2.0, "c": 0.0}
     assert timing.others(targets, shares.values(), {}, 0) == {"a": 1.0, "b": 1.0, "c": 0.0}
 
@@ -630,21 +636,23 @@ def test_a_resource_on_its_way_out_waits_for_nothing_more() -> None:
 
 
 def test_a_clean_target_never_starts() -> None:
-    assert timing.start_at(Target("t"), OPTIONS, NOW, 0, 0, NOW) is None
+    assert timing.start_at(TargetState("t"), OPTIONS, NOW, 0, 0, NOW) is None
 
 
 @pytest.mark.parametrize(
     "target",
     [
-        Target("t"),
+        TargetState("t"),
         dirty(),
         dirty(EVERYTHING),
         dirty(Scope(trees=frozenset({"a/b"}))),
-        Target("t", dirty=Dirty(NOW - 9, A, closed=True, later=Dirty(NOW - 1, EVERYTHING), most=25)),
-        Target("t", dirty=Dirty(NOW - 9, A, closed=True, later=Dirty(NOW - 1, B))),
-        Target("t", last=Last(NOW - 9, NOW - 8, NOW - 1, NOW - 8, 7.0)),
-        Target("t", last=Last(full_at=NOW - 8, folders=3)),
-        Target("t", claim=Claim("c1", "me", NOW, Request(("a",), recursive=True), NOW)),
+        TargetState(
+            "t", dirty=DirtyScope(NOW - 9, A, closed=True, later=DirtyScope(NOW - 1, EVERYTHING), most=25)
+        ),
+        TargetState("t", dirty=DirtyScope(NOW - 9, A, closed=True, later=DirtyScope(NOW - 1, B))),
+        TargetState("t", last=LastCall(NOW - 9, NOW - 8, NOW - 1, NOW - 8, 7.0)),
+        TargetState("t", last=LastCall(full_at=NOW - 8, folders=3)),
+        TargetState("t", claim=Claim("c1", "me", NOW, Request(("a",), recursive=True), NOW)),
         CLAIMED,
         debounce.resume(CLAIMED, "you"),
         IN_FLIGHT,
@@ -671,25 +679,25 @@ def test_a_clean_target_never_starts() -> None:
         *("broken", "failed", "done", "located"),
     ],
 )
-def test_what_is_recorded_reads_as_it_was(target: Target) -> None:
+def test_what_is_recorded_reads_as_it_was(target: TargetState) -> None:
     status = status_codec.encode(target, "Clean")
     written = msgspec.json.encode(status)
     assert status_codec.decode(msgspec.json.decode(written, type=type(status)), NOW) == target
 
 
 def test_how_a_target_is_recorded() -> None:
-    target = Target(
+    target = TargetState(
         "t",
-        dirty=Dirty(
+        dirty=DirtyScope(
             NOW - 9,
             Scope(folders=frozenset({"b", "a"}), trees=frozenset({"d", "c"})),
             closed=True,
-            later=Dirty(NOW - 1.5, EVERYTHING),
+            later=DirtyScope(NOW - 1.5, EVERYTHING),
             most=25,
         ),
         claim=Claim("c1", "me", NOW - 5, Request(("a", "/"), recursive=True), NOW - 40, 3),
         in_flight=InFlight("n1", NOW - 30, Request(("a",), recursive=True)),
-        last=Last(NOW - 31, NOW - 30, NOW - 23.6, NOW - 29, 7.4, 2, "Succeeded"),
+        last=LastCall(NOW - 31, NOW - 30, NOW - 23.6, NOW - 29, 7.4, 2, "Succeeded"),
         failure=Failure(2, "E", "n" * 1025, NOW + 60),
         location="bucket/team/",
     )
@@ -742,11 +750,11 @@ def test_how_a_target_is_recorded() -> None:
 @pytest.mark.parametrize(
     ("last", "reported"),
     [
-        pytest.param(Last(), None, id="never called"),
-        pytest.param(Last(NOW - 9), {"requestedAt": "2027-01-15T07:59:51.000000+00:00"}, id="called"),
-        pytest.param(Last(full_seconds=0.4, folders=1), {"folders": 1}, id="less than a second"),
+        pytest.param(LastCall(), None, id="never called"),
+        pytest.param(LastCall(NOW - 9), {"requestedAt": "2027-01-15T07:59:51.000000+00:00"}, id="called"),
+        pytest.param(LastCall(full_seconds=0.4, folders=1), {"folders": 1}, id="less than a second"),
         pytest.param(
-            Last(0.0, NOW, NOW - 1, result="Succeeded"),
+            LastCall(0.0, NOW, NOW - 1, result="Succeeded"),
             {
                 "acceptedAt": "2027-01-15T08:00:00.000000+00:00",
                 "completedAt": "2027-01-15T07:59:59.000000+00:00",
@@ -755,7 +763,7 @@ def test_how_a_target_is_recorded() -> None:
             id="by a clock that was set back",
         ),
         pytest.param(
-            Last(0.0, NOW, NOW, result="Succeeded"),
+            LastCall(0.0, NOW, NOW, result="Succeeded"),
             {
                 "acceptedAt": "2027-01-15T08:00:00.000000+00:00",
                 "completedAt": "2027-01-15T08:00:00.000000+00:00",
@@ -765,12 +773,12 @@ def test_how_a_target_is_recorded() -> None:
             id="at once",
         ),
         pytest.param(
-            Last(0.0, 0.0, NOW, result="Succeeded"),
+            LastCall(0.0, 0.0, NOW, result="Succeeded"),
             {"completedAt": "2027-01-15T08:00:00.000000+00:00", "result": "Succeeded"},
             id="nobody knows since when",
         ),
         pytest.param(
-            Last(0.0, NOW - 9, NOW, result="Assumed"),
+            LastCall(0.0, NOW - 9, NOW, result="Assumed"),
             {
                 "acceptedAt": "2027-01-15T07:59:51.000000+00:00",
                 "completedAt": "2027-01-15T08:00:00.000000+00:00",
@@ -780,8 +788,8 @@ def test_how_a_target_is_recorded() -> None:
         ),
     ],
 )
-def test_how_the_last_call_is_recorded(last: Last, reported: dict[str, object] | None) -> None:
-    assert msgspec.to_builtins(status_codec.encode(Target("t", last=last), "Clean").last) == reported
+def test_how_the_last_call_is_recorded(last: LastCall, reported: dict[str, object] | None) -> None:
+    assert msgspec.to_builtins(status_codec.encode(TargetState("t", last=last), "Clean").last) == reported
 
 
 def test_what_cannot_be_read_back_is_now_or_everything() -> None:
@@ -797,10 +805,10 @@ def test_what_cannot_be_read_back_is_now_or_everything() -> None:
         NOW,
     )
     whole = Request(("/",), recursive=True)
-    later = Dirty(NOW, Scope(trees=frozenset({"b"})))
-    assert found == Target(
+    later = DirtyScope(NOW, Scope(trees=frozenset({"b"})))
+    assert found == TargetState(
         "t",
-        dirty=Dirty(NOW, Scope(folders=frozenset({"a"})), later=later),
+        dirty=DirtyScope(NOW, Scope(folders=frozenset({"a"})), later=later),
         claim=Claim("c", "me", NOW, whole, NOW),
         in_flight=InFlight("n", NOW, whole),
         failure=Failure(1, "", "", NOW),

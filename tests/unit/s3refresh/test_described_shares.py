@@ -59,5 +59,5 @@ async def test_discovery_is_complete_only_with_every_share(untold: int, circling
     assert any("UnreadableAnswer" in fault and told in fault for fault in found.faults) is bool(told)
     assert client.lists <= 2
     if not told:
-        assert {share.arn for share in found.known} == {arn(1), arn(2), arn(3)}
-        assert msgspec.structs.replace(found, known=()).faults == ()
+        assert {share.arn for share in found.shares} == {arn(1), arn(2), arn(3)}
+        assert msgspec.structs.replace(found, shares=()).faults == ()

@@ -14,7 +14,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Debounce, Resync, Source, Spec, SQSSource, Status
 from caretaker.s3refresh import plan, status_codec, timing
-from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Phase, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import Next, bounds, outlooks
 from caretaker.s3refresh.match import Share
@@ -43,7 +43,7 @@ def spec(**fields: Any) -> Spec:
     return Spec(AwsSpec(region="eu-west-1"), Source(queue), target, **fields)
 
 
-def read(*targets: Target, phase: Phase = "Debouncing", conditions: Any = (), **fields: Any) -> Read:
+def read(*targets: TargetState, phase: Phase = "Debouncing", conditions: Any = (), **fields: Any) -> Read:
     """A resource with the spec's own debounce options: quiet 30 s, at most 10 min, 60 s between calls."""
     made = spec(**fields)
     status = Status(
@@ -54,24 +54,24 @@ def read(*targets: Target, phase: Phase = "Debouncing", conditions: Any = (), **
     return Read(WireMeta(name="r", namespace="n", generation=1), status, made, options_of(made))
 
 
-def upcoming(target: Target, **how: Any) -> Next:
+def upcoming(target: TargetState, **how: Any) -> Next:
     shares = how.pop("shares", None)
     (one,) = outlooks(read(target, **how), NOW, shares)
     return one.next
 
 
-def found(*shares: Share) -> plan.Shares:
-    return plan.Shares(complete=True, known=shares)
+def found(*shares: Share) -> plan.Discovery:
+    return plan.Discovery(complete=True, shares=shares)
 
 
-def dirty(since: float = NOW - 10, **fields: Any) -> Target:
-    return Target("t", dirty=Dirty(since, A), **fields)
+def dirty(since: float = NOW - 10, **fields: Any) -> TargetState:
+    return TargetState("t", dirty=DirtyScope(since, A), **fields)
 
 
 @pytest.mark.parametrize(
     ("of", "why", "at", "words"),
     [
-        pytest.param(Target("t"), "Clean", None, "nothing waits", id="clean"),
+        pytest.param(TargetState("t"), "Clean", None, "nothing waits", id="clean"),
         pytest.param(
             dirty(),
             "Quiet",
@@ -80,7 +80,7 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
             id="dirty: when it is quiet, at the latest after maxDelay",
         ),
         pytest.param(
-            dirty(since=NOW - 595, last=Last(NOW - 20, NOW - 18)),
+            dirty(since=NOW - 595, last=LastCall(NOW - 20, NOW - 18)),
             "MinInterval",
             NOW + 42,
             "60s (minInterval) after the last call",
@@ -107,21 +107,21 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
             dirty(since=NOW + 9_000), "Quiet", NOW + 600, QUIET, id="a since in the future counts as now"
         ),
         pytest.param(
-            Target("t", dirty=Dirty(NOW - 10, A, closed=True)),
+            TargetState("t", dirty=DirtyScope(NOW - 10, A, closed=True)),
             "Due",
             NOW - 10,
             "the operator is about to start it",
             id="the rest of what was claimed waits for no event",
         ),
         pytest.param(
-            Target("t", dirty=Dirty(NOW - 10, A, closed=True), last=Last(NOW - 20, NOW - 18)),
+            TargetState("t", dirty=DirtyScope(NOW - 10, A, closed=True), last=LastCall(NOW - 20, NOW - 18)),
             "MinInterval",
             NOW + 42,
             "60s (minInterval) after the last call",
             id="and for minInterval alone",
         ),
         pytest.param(
-            dirty(since=NOW - 595, last=Last(NOW - 20, NOW - 18), failure=Failure(1, "X", "", NOW + 42)),
+            dirty(since=NOW - 595, last=LastCall(NOW - 20, NOW - 18), failure=Failure(1, "X", "", NOW + 42)),
             "Failed",
             NOW + 42,
             "the next try after 1 failure: X",
@@ -134,7 +134,7 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
             "the next try after 1 failure: X",
             id="no failure waits for longer than retry.max, whatever its clock said",
         ),
-        pytest.param(Target("t", claim=CLAIM), "Calling", None, "the call is being made", id="claimed"),
+        pytest.param(TargetState("t", claim=CLAIM), "Calling", None, "the call is being made", id="claimed"),
         pytest.param(
             dirty(claim=CLAIM, failure=Failure(1, "OutcomeUnknown", "", NOW)),
             "Calling",
@@ -150,14 +150,14 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
             id="claimed, to be called again",
         ),
         pytest.param(
-            dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 21, NOW - 20)),
+            dirty(in_flight=InFlight("n", NOW - 20, CALL), last=LastCall(NOW - 21, NOW - 20)),
             "InFlight",
             NOW + 590,
             "after the refresh in flight, whose end is assumed after 60s (completion.assumeAfter)",
             id="dirty behind a refresh in flight",
         ),
         pytest.param(
-            Target("t", in_flight=InFlight("n", NOW - 20, CALL)),
+            TargetState("t", in_flight=InFlight("n", NOW - 20, CALL)),
             "InFlight",
             None,
             "nothing waits; the end of the refresh in flight is assumed after 60s (completion.assumeAfter)",
@@ -165,7 +165,7 @@ def dirty(since: float = NOW - 10, **fields: Any) -> Target:
         ),
     ],
 )
-def test_the_next_call(of: Target, why: str, at: float | None, words: str) -> None:
+def test_the_next_call(of: TargetState, why: str, at: float | None, words: str) -> None:
     told = upcoming(of)
     assert (told.why, told.at, told.message) == (why, at, words)
 
@@ -199,7 +199,7 @@ def test_the_next_call(of: Target, why: str, at: float | None, words: str) -> No
         ),
         pytest.param(
             {"suspend": True, "resync": Resync(interval="1h")},
-            Target("t", last=Last(NOW - 100, NOW - 100, NOW - 90, full_at=NOW - 100)),
+            TargetState("t", last=LastCall(NOW - 100, NOW - 100, NOW - 90, full_at=NOW - 100)),
             "Clean",
             None,
             "nothing waits",
@@ -208,7 +208,7 @@ def test_the_next_call(of: Target, why: str, at: float | None, words: str) -> No
     ],
 )
 def test_the_next_call_as_the_spec_has_it(
-    fields: dict[str, Any], of: Target, why: str, at: float | None, words: str
+    fields: dict[str, Any], of: TargetState, why: str, at: float | None, words: str
 ) -> None:
     told = upcoming(of, **fields)
     assert (told.why, told.at, told.message) == (why, at, words)
@@ -233,7 +233,7 @@ def test_what_the_events_decide_is_a_bound_and_what_time_decides_is_not() -> Non
     ("of", "why", "not_before", "words"),
     [
         pytest.param(
-            dirty(last=Last(NOW - 20, NOW - 18)),
+            dirty(last=LastCall(NOW - 20, NOW - 18)),
             "MinInterval",
             NOW + 42,
             "60s (minInterval) after the last call, and 30s (quietPeriod) after the last event",
@@ -247,21 +247,21 @@ def test_what_the_events_decide_is_a_bound_and_what_time_decides_is_not() -> Non
             id="backoff after what quiet alone would make it",
         ),
         pytest.param(
-            dirty(since=NOW - 1, last=Last(NOW - 40, NOW - 40)),
+            dirty(since=NOW - 1, last=LastCall(NOW - 40, NOW - 40)),
             "Quiet",
             None,
             "30s (quietPeriod) after the last event",
             id="minInterval ends before it can be quiet",
         ),
         pytest.param(
-            dirty(since=NOW - 90, last=Last(NOW - 65, NOW - 65)),
+            dirty(since=NOW - 90, last=LastCall(NOW - 65, NOW - 65)),
             "Quiet",
             None,
             QUIET,
             id="minInterval has ended",
         ),
         pytest.param(
-            dirty(since=NOW - 90, last=Last(NOW - 60, NOW - 60)),
+            dirty(since=NOW - 90, last=LastCall(NOW - 60, NOW - 60)),
             "Quiet",
             None,
             QUIET,
@@ -282,7 +282,7 @@ def test_what_the_events_decide_is_a_bound_and_what_time_decides_is_not() -> Non
             id="behind a refresh whose end is assumed this moment",
         ),
         pytest.param(
-            dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 21, NOW - 20)),
+            dirty(in_flight=InFlight("n", NOW - 20, CALL), last=LastCall(NOW - 21, NOW - 20)),
             "InFlight",
             NOW + 40,
             "after the refresh in flight",
@@ -291,7 +291,7 @@ def test_what_the_events_decide_is_a_bound_and_what_time_decides_is_not() -> Non
     ],
 )
 def test_what_time_decides_is_the_other_bound(
-    of: Target, why: str, not_before: float | None, words: str
+    of: TargetState, why: str, not_before: float | None, words: str
 ) -> None:
     told = upcoming(of)
     assert (told.why, told.not_before, told.latest) == (why, not_before, True)
@@ -302,20 +302,22 @@ def test_what_time_decides_is_the_other_bound(
 
 def test_the_next_call_names_its_folders() -> None:
     assert upcoming(dirty()).request == CALL
-    assert upcoming(Target("t", dirty=Dirty(NOW, EVERYTHING))).request == Request(("/",), recursive=True)
-    assert upcoming(Target("t")).request is None
+    assert upcoming(TargetState("t", dirty=DirtyScope(NOW, EVERYTHING))).request == Request(
+        ("/",), recursive=True
+    )
+    assert upcoming(TargetState("t")).request is None
 
 
 def test_a_tracked_refresh_is_waited_for_as_long_as_its_timeout_and_for_minutes_by_what_waits() -> None:
     told = upcoming(dirty(in_flight=InFlight("n", NOW - 20, CALL)), completion=TRACKED)
     assert (told.at, told.not_before) == (NOW - 20 + 900, None)
     assert "is reported by an event, and awaited until 15m after it began" in told.message
-    alone = upcoming(Target("t", in_flight=InFlight("n", NOW - 20, CALL)), completion=TRACKED)
+    alone = upcoming(TargetState("t", in_flight=InFlight("n", NOW - 20, CALL)), completion=TRACKED)
     assert "is reported by an event, within 6h (completion.timeout)" in alone.message
 
 
 def test_behind_a_refresh_min_interval_counts_as_well() -> None:
-    in_flight = dirty(in_flight=InFlight("n", NOW - 20, CALL), last=Last(NOW - 20, NOW - 20))
+    in_flight = dirty(in_flight=InFlight("n", NOW - 20, CALL), last=LastCall(NOW - 20, NOW - 20))
     assert upcoming(in_flight, debounce=Debounce(min_interval="5m")).not_before == NOW + 280
     assert upcoming(in_flight, target_type=JobTarget({"spec": {}})).not_before == NOW + 40
 
@@ -323,7 +325,7 @@ def test_behind_a_refresh_min_interval_counts_as_well() -> None:
 @pytest.mark.parametrize("waits", [True, False])
 def test_the_end_of_a_job_has_no_time(waits: bool) -> None:
     in_flight = InFlight("n", NOW - 20, CALL)
-    of = dirty(in_flight=in_flight) if waits else Target("t", in_flight=in_flight)
+    of = dirty(in_flight=in_flight) if waits else TargetState("t", in_flight=in_flight)
     told = upcoming(of, target_type=JobTarget({"spec": {}}))
     assert (told.why, told.at, told.latest, told.not_before) == ("InFlight", None, False, None)
     assert told.message.endswith("is asked for every few seconds")
@@ -377,7 +379,7 @@ def test_a_resource_that_goes_away_waits_for_no_quiet(suspend: bool) -> None:
 
 
 def test_a_resync_is_told_while_nothing_waits() -> None:
-    clean = Target("t", last=Last(NOW - 100, NOW - 100, NOW - 90, full_at=NOW - 100))
+    clean = TargetState("t", last=LastCall(NOW - 100, NOW - 100, NOW - 90, full_at=NOW - 100))
     told = upcoming(clean, resync=Resync(interval="1h"))
     assert (told.why, told.at) == ("Resync", NOW - 100 + 3600)
     assert told.message == "everything, 1h (resync.interval) after everything was last refreshed"
@@ -409,7 +411,7 @@ class TestDiscovered:
 
     def test_a_share_beside_those_on_record_is_stale(self) -> None:
         new = msgspec.structs.replace(SHARE, id="u")
-        _, told = outlooks(read(Target("t")), NOW, found(SHARE, new))
+        _, told = outlooks(read(TargetState("t")), NOW, found(SHARE, new))
         assert (told.target.id, told.next.why, told.share) == ("u", "New", new)
         assert told.next.message == "everything (it is new), after 30s without an event (quietPeriod)"
         assert (told.next.at, told.next.latest, told.phase) == (NOW + 600, True, "Debouncing")
@@ -451,7 +453,7 @@ def test_the_operator_starts_within_the_bounds(
     options = DebounceOptions()
     failure = Failure(1, "X", "", NOW - 1_500 + attempt) if counts else None
     asked = NOW - called
-    target = dirty(NOW - since, last=Last(asked, asked), failure=failure)
+    target = dirty(NOW - since, last=LastCall(asked, asked), failure=failure)
     last_event = max(NOW - event, NOW - since)
     start = timing.start_at(target, options, last_event, 0.0, called, NOW)
     assert target.dirty is not None

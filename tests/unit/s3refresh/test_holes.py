@@ -15,29 +15,29 @@ import msgspec
 
 from caretaker.api.s3refresh import Filter, SQSSource
 from caretaker.s3refresh import debounce, match, queue_view
-from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent, parse
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Message, Plan, PlanInput, Result, Shares, TargetTimes, plan
+from caretaker.s3refresh.plan import Discovery, Message, Plan, PlanInput, Result, TargetTimes, plan
 
 NOW = 1_800_000_000.0
 SHARE = Share(id="share", arn="arn:share", bucket="bucket", group="gateway")
 A = Scope(folders=frozenset({"/", "a"}))
 CALL = Request(("a", "/"), recursive=False)
 CLAIM = Claim("c1", "me", NOW - 5, CALL, NOW - 40)
-CLAIMED = Target("share", claim=CLAIM, last=Last(requested_at=NOW - 5))
+CLAIMED = TargetState("share", claim=CLAIM, last=LastCall(requested_at=NOW - 5))
 HOLES = 23
 TESTS = Path(__file__).parents[2]
 
 
-def planned(*targets: Target, **more: Any) -> Plan:
+def planned(*targets: TargetState, **more: Any) -> Plan:
     """A pass at NOW."""
     given: dict[str, Any] = {
         "targets": targets,
         "first": False,
-        "shares": Shares(complete=True, known=(SHARE,)),
+        "discovery": Discovery(complete=True, shares=(SHARE,)),
         "filter": Filter(),
         "options": DebounceOptions(),
         "owner": "me",
@@ -59,13 +59,13 @@ def times(last_event: float, dirty_for: float) -> dict[str, TargetTimes]:
     return {"share": TargetTimes(last_event=last_event, dirty_for=dirty_for)}
 
 
-def only(made: Plan) -> Target:
+def only(made: Plan) -> TargetState:
     (target,) = made.targets
     return target
 
 
-def waiting(since: float) -> Target:
-    return Target("share", dirty=Dirty(since, A))
+def waiting(since: float) -> TargetState:
+    return TargetState("share", dirty=DirtyScope(since, A))
 
 
 def test_a_send_that_failed_after_the_claim_was_written_is_made_again() -> None:
@@ -75,14 +75,14 @@ def test_a_send_that_failed_after_the_claim_was_written_is_made_again() -> None:
     died = planned(CLAIMED, times={"share": TargetTimes(claim_age=3_600.0)})
     for made in (failed, died):
         assert only(made).claim is None
-        assert only(made).dirty == Dirty(NOW - 40, A)
+        assert only(made).dirty == DirtyScope(NOW - 40, A)
         assert made.wake > NOW
 
 
 def test_a_delay_of_hours_is_kept() -> None:
     """Hole 3: SQS delays a message for 900 s at most, and a longer window was never sent."""
     options = DebounceOptions(quiet_period=3 * 3600.0, max_delay=6 * 3600.0)
-    made = planned(Target("share"), messages=(event("a/1"),), options=options)
+    made = planned(TargetState("share"), messages=(event("a/1"),), options=options)
     assert made.wake == NOW + 3 * 3600
     later = planned(only(made), options=options, now=made.wake, times=times(3 * 3600.0, 3 * 3600.0))
     assert [claim.request for _, claim in later.calls] == [CALL]
@@ -90,17 +90,17 @@ def test_a_delay_of_hours_is_kept() -> None:
 
 def test_an_event_of_the_far_future_puts_nothing_off() -> None:
     """Hole 4: an eventTime ahead of all clocks suppressed everything until then."""
-    made = planned(Target("share"), messages=(event("a/1", time="2099-01-01T00:00:00.000Z"),))
-    assert (only(made).dirty, made.wake) == (Dirty(NOW, A), NOW + 30)
+    made = planned(TargetState("share"), messages=(event("a/1", time="2099-01-01T00:00:00.000Z"),))
+    assert (only(made).dirty, made.wake) == (DirtyScope(NOW, A), NOW + 30)
     later = planned(only(made), now=NOW + 30, times=times(30.0, 30.0))
     assert len(later.calls) == 1
 
 
 def test_an_object_written_while_a_refresh_runs_is_refreshed_again() -> None:
     """Hole 5: with S3's clock behind, an object written just after the refresh began looked older than it."""
-    in_flight = Target("share", in_flight=InFlight("n", NOW - 1, CALL), last=Last(NOW - 1, NOW - 1))
+    in_flight = TargetState("share", in_flight=InFlight("n", NOW - 1, CALL), last=LastCall(NOW - 1, NOW - 1))
     made = planned(in_flight, messages=(event("a/1", time="2001-01-01T00:00:00.000Z"),))
-    assert only(made).dirty == Dirty(NOW, A)
+    assert only(made).dirty == DirtyScope(NOW, A)
     assert only(made).in_flight is not None
 
 
@@ -108,7 +108,7 @@ def test_events_that_came_while_a_call_was_made_do_not_depend_on_it() -> None:
     """Hole 6: all events of a window relied on the one refresh at its end, which may fail."""
     came = planned(CLAIMED, messages=(event("b/1"),), running=frozenset({"c1"}))
     made = planned(only(came), results=(Result("share", "c1", code="Busy", message="no"),))
-    assert only(made).dirty == Dirty(NOW - 40, Scope(folders=frozenset({"/", "a", "b"})))
+    assert only(made).dirty == DirtyScope(NOW - 40, Scope(folders=frozenset({"/", "a", "b"})))
 
 
 def test_a_refresh_that_is_refused_is_told_and_made_again() -> None:
@@ -124,7 +124,7 @@ def test_a_refresh_that_is_refused_is_told_and_made_again() -> None:
 
 def test_no_call_comes_sooner_than_a_gateway_heeds_it() -> None:
     """Hole 8: its window of 30 s is below the 60 s in which a further refresh may evict nothing."""
-    called = msgspec.structs.replace(waiting(NOW - 31), last=Last(NOW - 31, NOW - 30))
+    called = msgspec.structs.replace(waiting(NOW - 31), last=LastCall(NOW - 31, NOW - 30))
     known = {"share": TargetTimes(last_event=31.0, dirty_for=31.0, called_for=30.0)}
     made = planned(called, times=known)
     assert (made.calls, made.wake) == ([], NOW + 30)
@@ -133,7 +133,7 @@ def test_no_call_comes_sooner_than_a_gateway_heeds_it() -> None:
 def test_the_first_event_of_a_share_needs_no_record() -> None:
     """Hole 15: the update of a row that was not there failed."""
     made = planned(first=True, resync_on_start=False, messages=(event("a/1"),))
-    assert only(made).dirty == Dirty(NOW, A)
+    assert only(made).dirty == DirtyScope(NOW, A)
     assert made.done == [1]
 
 
@@ -141,10 +141,10 @@ def test_what_a_gateway_writes_is_news_for_the_others() -> None:
     """Hole 16: every event whose principal named StorageGateway was dropped: the bucket's other gateways
     never saw what one had written."""
     by_gateway = {"userIdentity": {"principalId": "AWS:AROAEXAMPLE:StorageGateway"}}
-    made = planned(Target("share"), messages=(event("a/1", **by_gateway),))
-    assert only(made).dirty == Dirty(NOW, A)
+    made = planned(TargetState("share"), messages=(event("a/1", **by_gateway),))
+    assert only(made).dirty == DirtyScope(NOW, A)
     asked = planned(
-        Target("share"),
+        TargetState("share"),
         messages=(event("a/1", **by_gateway),),
         filter=Filter(ignore_principals=("*:StorageGateway",)),
     )
@@ -175,7 +175,9 @@ def test_an_outage_ends_with_one_refresh() -> None:
 
 def test_a_refresh_is_of_the_folders_that_changed() -> None:
     """Hole 19: every refresh was of the whole bucket, recursive: a LIST and a HEAD for each object of it."""
-    made = planned(Target("share"), messages=(event("a/b/1"),), options=DebounceOptions(quiet_period=0.0))
+    made = planned(
+        TargetState("share"), messages=(event("a/b/1"),), options=DebounceOptions(quiet_period=0.0)
+    )
     ((_, claim),) = made.calls
     assert claim.request == Request(("a/b", "a", "/"), recursive=False)
     assert claim.request.scope != EVERYTHING

@@ -11,16 +11,16 @@ from caretaker.s3refresh import debounce
 from caretaker.s3refresh.debounce import (
     UNKNOWN,
     Claim,
-    Dirty,
+    DirtyScope,
     Failure,
     InFlight,
-    Last,
-    Target,
+    LastCall,
+    TargetState,
 )
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import End, Plan, PlanInput, Result, Shares, TargetTimes, plan
+from caretaker.s3refresh.plan import Discovery, End, Plan, PlanInput, Result, TargetTimes, plan
 from caretaker.s3refresh.target_tracker import TargetTracker
 
 NOW = 1_800_000_000.0
@@ -28,17 +28,19 @@ BUCKET = of_buckets(["bucket"])[0]
 CALL = Request(("a", "/"), recursive=False)
 A = Scope(folders=frozenset(CALL.folders))
 CLAIM = Claim("c1", "one", NOW - 5, CALL, NOW - 40)
-CLAIMED = Target("bucket", claim=CLAIM, last=Last(requested_at=NOW - 5))
-IN_FLIGHT = Target("bucket", in_flight=InFlight("job-1", NOW - 30, CALL), last=Last(NOW - 31, NOW - 30))
+CLAIMED = TargetState("bucket", claim=CLAIM, last=LastCall(requested_at=NOW - 5))
+IN_FLIGHT = TargetState(
+    "bucket", in_flight=InFlight("job-1", NOW - 30, CALL), last=LastCall(NOW - 31, NOW - 30)
+)
 ANSWERED = Result("bucket", "c1", code=UNKNOWN, message="no answer in 10 s")
 
 
-def planned(target: Target, *, age: float = 0.0, **more: Any) -> Plan:
+def planned(target: TargetState, *, age: float = 0.0, **more: Any) -> Plan:
     """The plan of process "two", which has seen the claim stand for `age` seconds."""
     values: dict[str, Any] = {
         "targets": (target,),
         "first": False,
-        "shares": Shares(complete=True, known=(BUCKET,)),
+        "discovery": Discovery(complete=True, shares=(BUCKET,)),
         "filter": Filter(),
         "options": DebounceOptions(min_interval=10.0),
         "owner": "two",
@@ -50,7 +52,7 @@ def planned(target: Target, *, age: float = 0.0, **more: Any) -> Plan:
     return plan(PlanInput(**(values | more)))
 
 
-def backing_off(until: float) -> Target:
+def backing_off(until: float) -> TargetState:
     return msgspec.structs.replace(CLAIMED, failure=Failure(1, UNKNOWN, "?", until))
 
 
@@ -110,32 +112,36 @@ class TestClaimsOfUnknownOutcome:
 
     def test_a_definite_failure_gives_it_up(self) -> None:
         made = planned(CLAIMED, results=(Result("bucket", "c1", code="HTTP400"),))
-        assert (made.targets[0].claim, made.targets[0].dirty) == (None, Dirty(NOW - 40, A))
+        assert (made.targets[0].claim, made.targets[0].dirty) == (None, DirtyScope(NOW - 40, A))
 
     def test_where_a_call_could_take_effect_twice_the_claim_is_given_up(self) -> None:
         made = planned(CLAIMED, age=120.0, idempotent=False)
-        assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == ([], None, Dirty(NOW - 40, A))
+        assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == (
+            [],
+            None,
+            DirtyScope(NOW - 40, A),
+        )
 
     def test_suspended_it_waits(self) -> None:
         made = planned(CLAIMED, age=120.0, suspended=True)
         assert (made.calls, made.targets, made.wake) == ([], (CLAIMED,), 0.0)
 
     def test_it_waits_for_a_target_that_is_not_ready(self) -> None:
-        made = planned(CLAIMED, age=120.0, shares=Shares(True, of_buckets(["bucket"], ready=False)))
+        made = planned(CLAIMED, age=120.0, discovery=Discovery(True, of_buckets(["bucket"], ready=False)))
         assert (made.calls, made.targets) == ([], (CLAIMED,))
 
     def test_it_waits_for_discovery(self) -> None:
-        made = planned(CLAIMED, age=120.0, shares=Shares())
+        made = planned(CLAIMED, age=120.0, discovery=Discovery())
         assert (made.calls, made.targets) == ([], (CLAIMED,))
 
     def test_one_of_a_bucket_that_is_gone_is_merged_back(self) -> None:
-        made = planned(CLAIMED, age=120.0, shares=Shares(complete=True))
-        everything = Dirty(NOW - 40, EVERYTHING)
+        made = planned(CLAIMED, age=120.0, discovery=Discovery(complete=True))
+        everything = DirtyScope(NOW - 40, EVERYTHING)
         assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == ([], None, everything)
 
     def test_events_wait_beside_it(self) -> None:
         """Nothing else of the target starts meanwhile."""
-        both = msgspec.structs.replace(backing_off(NOW + 5.0), dirty=Dirty(NOW - 900, A))
+        both = msgspec.structs.replace(backing_off(NOW + 5.0), dirty=DirtyScope(NOW - 900, A))
         assert planned(both, owner="one").calls == []
 
 
@@ -148,7 +154,7 @@ class TestEnds:
     def test_a_job_that_failed_is_made_again_with_backoff(self) -> None:
         made = planned(IN_FLIGHT, ends=(End("job-1", "BackoffLimitExceeded", "no"),), jitter=0.5)
         after = made.targets[0]
-        assert (after.in_flight, after.dirty) == (None, Dirty(NOW, A))
+        assert (after.in_flight, after.dirty) == (None, DirtyScope(NOW, A))
         assert after.failure == Failure(1, "BackoffLimitExceeded", "no", NOW + 15.0)
         assert (after.last.result, after.last.completed_at) == ("Failed", NOW)
         assert made.phases["bucket"] == "Backoff"

@@ -6,7 +6,7 @@ import pytest
 
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix, located
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.plan import Discovery
 
 POINT = "arn:aws:s3:eu-west-1:111122223333:accesspoint/finance"
 ALIAS = "finance-hrzrlukc5m36ft7okagglf3gmwluquse1b-s3alias"
@@ -86,20 +86,20 @@ def share(name: str, bucket: str = "") -> Share:
     ],
 )
 def test_a_share_that_cannot_be_described(places: dict[str, str], known: list[str], complete: bool) -> None:
-    found = located(Shares(True, (share("s1", "b1"),), unseen=(share("s2"),)), places)
-    assert ([one.location for one in found.known], found.complete) == (known, complete)
-    assert not any(one.ready for one in found.known[1:])
+    found = located(Discovery(True, (share("s1", "b1"),), undescribed=(share("s2"),)), places)
+    assert ([one.location for one in found.shares], found.complete) == (known, complete)
+    assert not any(one.ready for one in found.shares[1:])
 
 
 def test_one_that_cannot_be_described_is_of_its_bucket_and_is_not_refreshed() -> None:
-    found = located(Shares(True, unseen=(Share("s", "arn:s", "", group="g"),)), {"s": "b/team/a/"})
-    assert found.known == (Share("s", "arn:s", "b", "team/a/", group="g", ready=False),)
+    found = located(Discovery(True, undescribed=(Share("s", "arn:s", "", group="g"),)), {"s": "b/team/a/"})
+    assert found.shares == (Share("s", "arn:s", "b", "team/a/", group="g", ready=False),)
 
 
 def test_one_that_was_described_counts_as_it_is_now() -> None:
-    found = located(Shares(True, (share("s1", "b1"),), unseen=(share("s1"),)), {"s1": "old/"})
-    assert found.known == (share("s1", "b1"),)
+    found = located(Discovery(True, (share("s1", "b1"),), undescribed=(share("s1"),)), {"s1": "old/"})
+    assert found.shares == (share("s1", "b1"),)
 
 
 def test_what_is_not_complete_does_not_become_it() -> None:
-    assert not located(Shares(False, (share("s1", "b1"),)), {}).complete
+    assert not located(Discovery(False, (share("s1", "b1"),)), {}).complete

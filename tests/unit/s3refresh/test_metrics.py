@@ -7,20 +7,20 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.api.s3refresh import Filter
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
-from caretaker.s3refresh.debounce import UNKNOWN, Claim, Dirty, InFlight, Last, Target
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.metrics import observe
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import End, Message, PlanInput, Result, Shares, plan
+from caretaker.s3refresh.plan import Discovery, End, Message, PlanInput, Result, plan
 
 NOW = 1_800_000_000.0
 CALL = Request(("/", "a"), recursive=False)
 CLAIM = Claim("c", "me", NOW - 9, CALL, NOW - 40)
-CLAIMED = Target("one", claim=CLAIM)
-DIRTY = Target("one", dirty=Dirty(NOW - 40, Scope(all=True)))
-IN_FLIGHT = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+CLAIMED = TargetState("one", claim=CLAIM)
+DIRTY = TargetState("one", dirty=DirtyScope(NOW - 40, Scope(all=True)))
+IN_FLIGHT = TargetState("one", in_flight=InFlight("n", NOW - 9, CALL))
 CASES = {
     "a call that was accepted": (CLAIMED, [Result("one", "c", "n")], [], {"Accepted": 1.0}),
     "one that was refused": (CLAIMED, [Result("one", "c", code="AccessDenied")], [], {"Failed": 1.0}),
@@ -30,7 +30,7 @@ CASES = {
 }
 
 
-def counted(target: Target, **came: object) -> tuple[CollectorRegistry, int]:
+def counted(target: TargetState, **came: object) -> tuple[CollectorRegistry, int]:
     """One pass over one bucket's Job, with 7 matched events before it."""
     registry = CollectorRegistry()
     given: dict[str, object] = {
@@ -40,7 +40,7 @@ def counted(target: Target, **came: object) -> tuple[CollectorRegistry, int]:
     snapshot = PlanInput(
         targets=(target,),
         first=False,
-        shares=Shares(True, (Share(id="one", arn="", bucket="b", group=""),)),
+        discovery=Discovery(True, (Share(id="one", arn="", bucket="b", group=""),)),
         filter=Filter(suffixes=(".csv",)),
         owner="me",
         pass_id="p",
@@ -55,7 +55,7 @@ def counted(target: Target, **came: object) -> tuple[CollectorRegistry, int]:
 
 @pytest.mark.parametrize(("target", "results", "ends", "expected"), CASES.values(), ids=CASES.keys())
 def test_how_calls_and_jobs_end(
-    target: Target, results: list[Result], ends: list[End], expected: dict[str, float]
+    target: TargetState, results: list[Result], ends: list[End], expected: dict[str, float]
 ) -> None:
     registry, _ = counted(target, results=tuple(results), ends=tuple(ends))
     found = {
@@ -68,7 +68,7 @@ def test_how_calls_and_jobs_end(
 def test_events_are_counted_by_what_becomes_of_them_until_a_refresh_is_accepted() -> None:
     keys = [("b", "x/1.csv"), ("b", "x/2.txt"), ("elsewhere", "3.csv")]
     events = tuple(ObjectEvent("ObjectCreated", bucket, key) for bucket, key in keys)
-    registry, since = counted(Target("one"), messages=(Message(1, events), Message(2, malformed=True)))
+    registry, since = counted(TargetState("one"), messages=(Message(1, events), Message(2, malformed=True)))
 
     def value(series: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"caretaker_s3refresh_{series}", labels)
@@ -88,7 +88,7 @@ def test_events_are_counted_by_what_becomes_of_them_until_a_refresh_is_accepted(
 @pytest.mark.parametrize(
     ("target", "changed", "expected"),
     [
-        pytest.param(Target("one"), {}, 0, id="nothing waits"),
+        pytest.param(TargetState("one"), {}, 0, id="nothing waits"),
         pytest.param(
             DIRTY, {"options": DebounceOptions(max_delay=600)}, NOW - 40 + 600, id="a change that came"
         ),
@@ -109,7 +109,7 @@ def test_events_are_counted_by_what_becomes_of_them_until_a_refresh_is_accepted(
     ],
 )
 def test_until_when_the_oldest_change_should_be_refreshed(
-    target: Target, changed: dict[str, object], expected: float
+    target: TargetState, changed: dict[str, object], expected: float
 ) -> None:
     registry, _ = counted(target, **changed)
     labels = {"namespace": "ns", "name": "r"}
@@ -122,8 +122,8 @@ def told(registry: CollectorRegistry, name: str) -> float | None:
 
 @pytest.mark.parametrize("seconds", [0.5, 9.0])
 def test_how_long_a_refresh_took(seconds: float) -> None:
-    in_flight = Target(
-        "one", in_flight=InFlight("n", NOW - seconds, CALL), last=Last(accepted_at=NOW - seconds)
+    in_flight = TargetState(
+        "one", in_flight=InFlight("n", NOW - seconds, CALL), last=LastCall(accepted_at=NOW - seconds)
     )
     registry, _ = counted(in_flight, ends=(End("n"),))
     assert told(registry, "refresh_duration_seconds_sum") == seconds
@@ -135,13 +135,13 @@ def test_how_long_a_refresh_took(seconds: float) -> None:
     [
         pytest.param(IN_FLIGHT, (End("n", "JobFailed"),), id="one that failed"),
         pytest.param(
-            Target("one", last=Last(accepted_at=NOW - 9, completed_at=NOW - 2, result="Succeeded")),
+            TargetState("one", last=LastCall(accepted_at=NOW - 9, completed_at=NOW - 2, result="Succeeded")),
             (),
             id="one that ended before",
         ),
     ],
 )
-def test_what_took_no_time_now(target: Target, ends: tuple[End, ...]) -> None:
+def test_what_took_no_time_now(target: TargetState, ends: tuple[End, ...]) -> None:
     registry, _ = counted(target, ends=ends)
     assert told(registry, "refresh_duration_seconds_count") == 0
 
@@ -154,5 +154,5 @@ def test_a_call_that_was_refused_is_no_refresh() -> None:
 
 def test_a_lag_of_less_than_a_second() -> None:
     claim = Claim("c", "me", NOW - 0.25, CALL, NOW - 0.5)
-    registry, _ = counted(Target("one", claim=claim), results=(Result("one", "c", "n"),))
+    registry, _ = counted(TargetState("one", claim=claim), results=(Result("one", "c", "n"),))
     assert told(registry, "lag_seconds_sum") == 0.5

@@ -13,10 +13,10 @@ from caretaker.api.s3refresh import Spec, TargetSpec
 from caretaker.s3refresh import target_types, targets
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.envelope import ObjectEvent
-from caretaker.s3refresh.plan import Message, Plan, PlanInput, Result, Shares, plan
+from caretaker.s3refresh.plan import Discovery, Message, Plan, PlanInput, Result, plan
 from caretaker.s3refresh.resource import RawRefresh, Read, read
 from caretaker.s3refresh.targets import Tools
-from caretaker.s3refresh.targets.making import known, make
+from caretaker.s3refresh.targets.factory import make, registry
 from caretaker.s3refresh.worker_config import worker_config_of
 from testing.s3refreshes import refresh
 
@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.plan import Result, Shares
+from caretaker.s3refresh.plan import Discovery, Result
 from caretaker.s3refresh.targets.payload import payload_of
 
 
@@ -57,7 +57,7 @@ class Lines:
         self.meant, self.buckets = meant, buckets
 
     async def discover(self):
-        return Shares(complete=True, known=of_buckets(self.buckets))
+        return Discovery(complete=True, shares=of_buckets(self.buckets))
 
     async def refresh(self, share, claim):
         with open(self.meant.file_name, "ab") as file:
@@ -83,7 +83,7 @@ def the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def judged(member: dict[str, Any]) -> Read:
     spec = refresh(target={"linesOfFile": member}, filter={"buckets": ["media"]})
     raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
-    return read(raw, known().spec)
+    return read(raw, registry().spec)
 
 
 def tools() -> Tools:
@@ -94,11 +94,11 @@ def tools() -> Tools:
 class Passes:
     """One pass after the other, as the controller has them."""
 
-    def __init__(self, of: Read, shares: Shares) -> None:
+    def __init__(self, of: Read, discovery: Discovery) -> None:
         assert of.spec is not None
         self.targets: tuple[Any, ...] = ()
         self._given = {
-            "shares": shares,
+            "discovery": discovery,
             "filter": of.spec.filter,
             "options": of.options,
             "idempotent": target_types.target_type_of(of.spec).idempotent,
@@ -159,7 +159,7 @@ def test_the_spec_with_it_is_as_frozen_and_as_short_as_without() -> None:
 
 
 def test_the_others_are_as_they_were() -> None:
-    assert sorted(one.member for one in known().makers) == ["http", "job", "linesOfFile", "storageGateway"]
+    assert sorted(one.member for one in registry().makers) == ["http", "job", "linesOfFile", "storageGateway"]
 
 
 def test_without_the_file_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,18 @@ import pytest
 
 from caretaker.api.s3refresh import MAX_TARGETS, Filter
 from caretaker.s3refresh import debounce, folders, match
-from caretaker.s3refresh.debounce import Claim, Dirty, InFlight, Last, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import (
     MAX_RECORD_BYTES,
+    Discovery,
     Message,
     Plan,
     PlanInput,
     Result,
-    Shares,
     TargetTimes,
     plan,
 )
@@ -29,12 +29,12 @@ TWO = Share(id="two", arn="arn:two", bucket="b", prefix="team/", group="g")
 CALL = Request(("a", "/"), recursive=False)
 
 
-def planned(*targets: Target, shares: tuple[Share, ...] = (ONE,), **more: Any) -> Plan:
+def planned(*targets: TargetState, shares: tuple[Share, ...] = (ONE,), **more: Any) -> Plan:
     complete = more.pop("complete", True)
     given: dict[str, Any] = {
         "targets": targets,
         "first": False,
-        "shares": Shares(complete, shares),
+        "discovery": Discovery(complete, shares),
         "filter": Filter(),
         "options": DebounceOptions(),
         "owner": "me",
@@ -45,7 +45,7 @@ def planned(*targets: Target, shares: tuple[Share, ...] = (ONE,), **more: Any) -
     return plan(PlanInput(**given))
 
 
-def of(made: Plan, name: str = "one") -> Target:
+def of(made: Plan, name: str = "one") -> TargetState:
     return next(target for target in made.targets if target.id == name)
 
 
@@ -54,17 +54,17 @@ def put(number: int, *keys: str, bucket: str = "b") -> Message:
 
 
 def test_an_event_dirties_every_share_of_its_bucket_and_prefix() -> None:
-    made = planned(Target("one"), Target("two"), shares=(ONE, TWO), messages=(put(1, "team/x/a"),))
-    assert of(made).dirty == Dirty(NOW, Scope(folders=frozenset({"/", "team", "team/x"})))
-    assert of(made, "two").dirty == Dirty(NOW, Scope(folders=frozenset({"/", "x"})))
+    made = planned(TargetState("one"), TargetState("two"), shares=(ONE, TWO), messages=(put(1, "team/x/a"),))
+    assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "team", "team/x"})))
+    assert of(made, "two").dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "x"})))
     assert (made.done, made.kept, made.matched) == ([1], [], 1)
 
 
 def test_an_event_of_no_target_is_deleted_only_when_every_share_is_known() -> None:
     messages = (put(1, "a", bucket="other"), put(2, "a"))
-    known = planned(Target("one"), messages=messages)
+    known = planned(TargetState("one"), messages=messages)
     assert (known.done, known.kept, known.matched, known.homeless) == ([1, 2], [], 1, 1)
-    unknown = planned(Target("one"), messages=messages, complete=False)
+    unknown = planned(TargetState("one"), messages=messages, complete=False)
     assert (unknown.done, unknown.kept) == ([2], [1])
 
 
@@ -72,21 +72,21 @@ def test_events_that_were_sifted_before_count_as_if_they_were_sifted_now() -> No
     some = Scope(folders=frozenset({"/", "a"}))
     message = Message(1, put(0, *["x/y"] * 3).events)
     matches = {1: Matches({"one": some}, matched=3, filtered=2)}
-    made = planned(Target("one"), messages=(message, put(2, "b/c")), matches=matches)
-    assert of(made).dirty == Dirty(NOW, Scope(folders=frozenset({"/", "a", "b"})))
+    made = planned(TargetState("one"), messages=(message, put(2, "b/c")), matches=matches)
+    assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "a", "b"})))
     assert (made.done, made.matched, made.filtered) == ([1, 2], 4, 2)
     homeless = {1: Matches(homeless=1)}
-    unsure = planned(Target("one"), messages=(message, put(2, "b/c")), matches=homeless, complete=False)
+    unsure = planned(TargetState("one"), messages=(message, put(2, "b/c")), matches=homeless, complete=False)
     assert (unsure.done, unsure.kept) == ([2], [1])
 
 
 @pytest.mark.parametrize(("refused", "closed"), [(True, True), (False, False)])
 def test_a_call_that_is_refused_again_is_made_with_fewer_folders(refused: bool, closed: bool) -> None:
     claim = Claim("c", "me", NOW - 5, CALL, NOW - 40)
-    target = Target("one", claim=claim, failure=debounce.Failure(1, "Bad", "no", NOW - 5))
+    target = TargetState("one", claim=claim, failure=debounce.Failure(1, "Bad", "no", NOW - 5))
     result = Result("one", "c", code="Bad", message="no", refused=refused, retry_after=100.0)
     dirty = of(planned(target, results=(result,), running=frozenset({"c"})))
-    assert dirty.dirty == Dirty(
+    assert dirty.dirty == DirtyScope(
         NOW - 40, Scope(folders=frozenset({"/", "a"})), closed=closed, most=1 if closed else 0
     )
     assert dirty.failure == debounce.Failure(2, "Bad", "no", NOW + 100)
@@ -99,9 +99,9 @@ def test_a_call_that_is_refused_again_is_made_with_fewer_folders(refused: bool, 
 def test_what_becomes_of_a_message_that_cannot_be_read(
     malformed: str, done: list[int], kept: list[int], stale: bool
 ) -> None:
-    made = planned(Target("one"), messages=(Message(1, malformed=True),), malformed=malformed)
+    made = planned(TargetState("one"), messages=(Message(1, malformed=True),), malformed=malformed)
     assert (made.done, made.kept) == (done, kept)
-    assert of(made).dirty == (Dirty(NOW, EVERYTHING) if stale else None)
+    assert of(made).dirty == (DirtyScope(NOW, EVERYTHING) if stale else None)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_a_new_share_is_stale_but_at_the_first_start_if_asked(
     first: bool, on_start: bool, stale: bool
 ) -> None:
     made = planned(first=first, resync_on_start=on_start)
-    assert of(made).dirty == (Dirty(NOW, EVERYTHING) if stale else None)
+    assert of(made).dirty == (DirtyScope(NOW, EVERYTHING) if stale else None)
 
 
 def test_a_claim_has_an_id_of_its_pass_and_target() -> None:
-    due = Dirty(NOW - 9_000, Scope(folders=frozenset({"a"})))
-    targets = (Target("one", dirty=due), Target("two", dirty=due))
+    due = DirtyScope(NOW - 9_000, Scope(folders=frozenset({"a"})))
+    targets = (TargetState("one", dirty=due), TargetState("two", dirty=due))
     ids = {
         claim.id
         for name in ("p", "q")
@@ -127,30 +127,32 @@ def test_a_claim_has_an_id_of_its_pass_and_target() -> None:
 
 
 def test_a_gateway_without_room_holds_up_no_other() -> None:
-    due = Dirty(NOW - 9_000, Scope(folders=frozenset({"a"})))
+    due = DirtyScope(NOW - 9_000, Scope(folders=frozenset({"a"})))
     other = Share(id="zoo", arn="arn:zoo", bucket="c", group="h")
-    targets = [Target(name, dirty=due) for name in ("one", "two", "zoo")]
+    targets = [TargetState(name, dirty=due) for name in ("one", "two", "zoo")]
     made = planned(*targets, shares=(ONE, TWO, other))
     assert [share.id for share, _ in made.calls] == ["one", "zoo"], "one at a time, unless more is said"
 
 
 def test_who_is_due_since_a_moment_has_not_waited_for_turns() -> None:
-    many = Dirty(NOW - 600, Scope(folders=frozenset(f"d{n}" for n in range(150))))
-    made = planned(Target("one", dirty=many), times={"one": TargetTimes(last_event=0.0, dirty_for=600.0)})
+    many = DirtyScope(NOW - 600, Scope(folders=frozenset(f"d{n}" for n in range(150))))
+    made = planned(
+        TargetState("one", dirty=many), times={"one": TargetTimes(last_event=0.0, dirty_for=600.0)}
+    )
     assert [claim.request.recursive for _, claim in made.calls] == [False]
 
 
 def test_a_target_that_cannot_be_called_starts_when_it_would_without_the_others() -> None:
     away = msgspec.structs.replace(ONE, ready=False)
-    target = Target("one", dirty=Dirty(NOW - 595, Scope(folders=frozenset({"a"}))))
+    target = TargetState("one", dirty=DirtyScope(NOW - 595, Scope(folders=frozenset({"a"}))))
     made = planned(target, shares=(away,), times={"one": TargetTimes(last_event=0.0)})
     assert made.starts == {"one": NOW + 5}
 
 
 def test_the_largest_record_is_shortened_first_and_no_more_than_needed() -> None:
-    def wide(name: str, number: int) -> Target:
+    def wide(name: str, number: int) -> TargetState:
         names = frozenset(f"{n:03}{'x' * 150}" for n in range(number))
-        return Target(name, dirty=Dirty(NOW, Scope(folders=names)))
+        return TargetState(name, dirty=DirtyScope(NOW, Scope(folders=names)))
 
     targets = [wide(f"t{n:02}", 60 + n) for n in range(60)]
     shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
@@ -168,12 +170,14 @@ def long_names(number: int) -> frozenset[str]:
 
 @pytest.mark.parametrize(("more", "widened"), [(0, 0), (1, 1)])
 def test_records_of_exactly_the_largest_size_stay(more: int, widened: int) -> None:
-    targets = [Target(f"t{n:02}", dirty=Dirty(NOW, Scope(folders=long_names(16)))) for n in range(48)]
+    targets = [
+        TargetState(f"t{n:02}", dirty=DirtyScope(NOW, Scope(folders=long_names(16)))) for n in range(48)
+    ]
     assert sum(map(debounce.size, targets)) == MAX_RECORD_BYTES
-    targets += [Target("z", dirty=Dirty(NOW, Scope(folders=frozenset({"a"}))))] * more
+    targets += [TargetState("z", dirty=DirtyScope(NOW, Scope(folders=frozenset({"a"}))))] * more
     shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
     made = planned(*targets, shares=shares, suspended=True)
-    assert sum(target.dirty == Dirty(NOW, EVERYTHING) for target in made.targets) == widened
+    assert sum(target.dirty == DirtyScope(NOW, EVERYTHING) for target in made.targets) == widened
 
 
 def test_what_is_refreshed_now_stays_on_record_and_counts() -> None:
@@ -181,15 +185,19 @@ def test_what_is_refreshed_now_stays_on_record_and_counts() -> None:
         InFlight("n", NOW - 9, Request(tuple(long_names(8)), False)),
         Scope(folders=long_names(8)),
     )
-    targets = [Target(f"t{n:02}", dirty=Dirty(NOW, waiting), in_flight=in_flight) for n in range(60)]
+    targets = [
+        TargetState(f"t{n:02}", dirty=DirtyScope(NOW, waiting), in_flight=in_flight) for n in range(60)
+    ]
     shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
     made = planned(*targets, shares=shares, suspended=True)
     assert sum(map(debounce.size, made.targets)) == MAX_RECORD_BYTES
-    assert sum(target.dirty == Dirty(NOW, EVERYTHING) for target in made.targets) == 24
+    assert sum(target.dirty == DirtyScope(NOW, EVERYTHING) for target in made.targets) == 24
 
 
 def test_whole_shares_are_refreshed_if_asked() -> None:
-    assert of(planned(Target("one"), messages=(put(1, "a/b"),), whole=True)).dirty == Dirty(NOW, EVERYTHING)
+    assert of(planned(TargetState("one"), messages=(put(1, "a/b"),), whole=True)).dirty == DirtyScope(
+        NOW, EVERYTHING
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,104 +210,106 @@ def test_the_end_of_an_unknown_refresh_may_be_of_a_call_that_is_not_answered_yet
     claim = Claim("c", "me", NOW - 5, CALL, NOW - 40) if claimed else None
     messages = (Message(1, completions=(Completion("n9", "arn:nine"),)), put(2, "a"))
     running = frozenset({"c"})
-    made = planned(Target("one", claim=claim), messages=messages, idempotent=idempotent, running=running)
+    made = planned(TargetState("one", claim=claim), messages=messages, idempotent=idempotent, running=running)
     assert (made.kept, made.unclaimed, made.done) == (kept, unclaimed, [2])
 
 
 def test_what_follows_a_message_that_cannot_be_read_is_read() -> None:
-    made = planned(Target("one"), messages=(Message(1, malformed=True), put(2, "a")))
+    made = planned(TargetState("one"), messages=(Message(1, malformed=True), put(2, "a")))
     assert (made.kept, made.done) == ([1], [2])
 
 
 def test_a_claim_of_a_process_that_ended_has_failed() -> None:
     claim = Claim("c", "me", NOW - 5, CALL, NOW - 40)
-    after = of(planned(Target("one", claim=claim), options=DebounceOptions(retry_initial=600.0)))
+    after = of(planned(TargetState("one", claim=claim), options=DebounceOptions(retry_initial=600.0)))
     told = "the process that made the call ended before it was answered"
     assert after.failure == debounce.Failure(1, debounce.UNKNOWN, told, NOW + 70)
-    assert after.dirty == Dirty(NOW - 40, Scope(folders=frozenset({"/", "a"})))
+    assert after.dirty == DirtyScope(NOW - 40, Scope(folders=frozenset({"/", "a"})))
 
 
 def test_a_claim_of_another_process_is_looked_at_again_when_that_may_be_dead() -> None:
     claim = Claim("c", "other", NOW - 5, CALL, NOW - 40)
-    failing = Target("one", claim=claim, failure=debounce.Failure(1, "E", "no", NOW + 800))
+    failing = TargetState("one", claim=claim, failure=debounce.Failure(1, "E", "no", NOW + 800))
     assert planned(failing, times={"one": TargetTimes(claim_age=20.0)}).wake == NOW + 100
 
 
 def test_the_end_of_a_refresh_is_now() -> None:
-    in_flight = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+    in_flight = TargetState("one", in_flight=InFlight("n", NOW - 9, CALL))
     made = planned(in_flight, messages=(Message(1, completions=(Completion("n", "arn:one"),)),))
     assert (of(made).last.completed_at, of(made).in_flight, made.done) == (NOW, None, [1])
 
 
 def test_a_share_that_is_gone_leaves_no_record_behind_unless_something_is_left_to_do() -> None:
     some = Scope(folders=frozenset({"a"}))
-    dirty = Target("dirty", dirty=Dirty(NOW - 9, some))
-    called = Target("called", claim=Claim("c", "me", NOW, CALL, NOW))
-    in_flight = Target("flying", in_flight=InFlight("n", NOW, CALL))
-    made = planned(Target("one"), Target("idle"), dirty, called, in_flight, running=frozenset("c"))
+    dirty = TargetState("dirty", dirty=DirtyScope(NOW - 9, some))
+    called = TargetState("called", claim=Claim("c", "me", NOW, CALL, NOW))
+    in_flight = TargetState("flying", in_flight=InFlight("n", NOW, CALL))
+    made = planned(TargetState("one"), TargetState("idle"), dirty, called, in_flight, running=frozenset("c"))
     assert [target.id for target in made.targets] == ["called", "dirty", "one"]
-    assert of(made, "dirty").dirty == Dirty(NOW - 9, EVERYTHING), "its events have no home meanwhile"
-    assert of(made, "called") == msgspec.structs.replace(called, dirty=Dirty(NOW, EVERYTHING))
-    unsure = planned(Target("one"), Target("idle"), dirty, complete=False)
+    assert of(made, "dirty").dirty == DirtyScope(NOW - 9, EVERYTHING), "its events have no home meanwhile"
+    assert of(made, "called") == msgspec.structs.replace(called, dirty=DirtyScope(NOW, EVERYTHING))
+    unsure = planned(TargetState("one"), TargetState("idle"), dirty, complete=False)
     assert [target.id for target in unsure.targets] == ["dirty", "idle", "one"]
-    assert of(unsure, "dirty").dirty == Dirty(NOW - 9, some)
+    assert of(unsure, "dirty").dirty == DirtyScope(NOW - 9, some)
 
 
 def test_a_share_that_comes_back_while_it_is_called_is_stale() -> None:
     """Events that came meanwhile matched no share, and were deleted."""
-    called = Target("one", claim=Claim("c", "me", NOW, CALL, NOW))
+    called = TargetState("one", claim=Claim("c", "me", NOW, CALL, NOW))
     gone = planned(called, shares=(TWO,), messages=(put(1, "new"),), running=frozenset("c"))
     assert gone.done == [1]
     back = planned(of(gone), running=frozenset("c"))
-    assert of(back).dirty == Dirty(NOW, EVERYTHING)
+    assert of(back).dirty == DirtyScope(NOW, EVERYTHING)
     again = planned(of(gone), shares=(TWO,), running=frozenset("c"))
     assert of(again) == of(gone)
 
 
 def test_a_share_that_comes_back_is_stale() -> None:
-    assert of(planned(Target("one"), shares=(ONE, TWO)), "two").dirty == Dirty(NOW, EVERYTHING)
+    assert of(planned(TargetState("one"), shares=(ONE, TWO)), "two").dirty == DirtyScope(NOW, EVERYTHING)
 
 
 def test_a_share_that_is_found_elsewhere_is_stale() -> None:
     """accessPointBuckets was wrong: events in the meantime matched no share, and were deleted."""
     wrong = msgspec.structs.replace(ONE, bucket="typo")
-    before = planned(Target("one"), shares=(wrong,), messages=(put(1, "a"),))
+    before = planned(TargetState("one"), shares=(wrong,), messages=(put(1, "a"),))
     assert (of(before).location, of(before).dirty, before.done) == ("typo/", None, [1])
     after = planned(of(before))
-    assert (of(after).location, of(after).dirty) == ("b/", Dirty(NOW, EVERYTHING))
+    assert (of(after).location, of(after).dirty) == ("b/", DirtyScope(NOW, EVERYTHING))
     assert of(planned(of(after))).dirty == of(after).dirty
     elsewhere = msgspec.structs.replace(ONE, prefix="team/")
-    assert of(planned(Target("one", location="b/"), shares=(elsewhere,))).dirty == Dirty(NOW, EVERYTHING)
+    assert of(planned(TargetState("one", location="b/"), shares=(elsewhere,))).dirty == DirtyScope(
+        NOW, EVERYTHING
+    )
 
 
 def test_where_a_share_is_comes_on_record_without_a_refresh() -> None:
-    assert of(planned(Target("one"))) == Target("one", location="b/")
+    assert of(planned(TargetState("one"))) == TargetState("one", location="b/")
 
 
 def test_a_bucket_is_where_its_id_says() -> None:
     bucket = Share(id="one", arn="", bucket="one", group="one")
-    assert of(planned(Target("one"), shares=(bucket,))) == Target("one")
+    assert of(planned(TargetState("one"), shares=(bucket,))) == TargetState("one")
 
 
 class TestResync:
     OPTIONS = DebounceOptions(resync=3_600.0)
 
     def test_the_interval_begins_with_the_first_look(self) -> None:
-        made = planned(Target("one"), options=self.OPTIONS)
+        made = planned(TargetState("one"), options=self.OPTIONS)
         assert (of(made).dirty, of(made).last.full_at) == (None, NOW)
         assert made.wake == NOW + 3_600
 
     @pytest.mark.parametrize(("ago", "stale"), [(3_599, False), (3_600, True)])
     def test_everything_is_stale_when_it_is_over(self, ago: float, stale: bool) -> None:
-        made = planned(Target("one", last=Last(full_at=NOW - ago)), options=self.OPTIONS)
-        assert (of(made).dirty == Dirty(NOW, EVERYTHING)) is stale
+        made = planned(TargetState("one", last=LastCall(full_at=NOW - ago)), options=self.OPTIONS)
+        assert (of(made).dirty == DirtyScope(NOW, EVERYTHING)) is stale
 
     def test_a_refresh_of_everything_begins_it_anew_and_one_of_folders_does_not(self) -> None:
         whole = Claim("c", "me", NOW - 1, Request(("/",), recursive=True), NOW - 9)
-        after = debounce.accepted(Target("one", claim=whole), "c", "n", NOW)
+        after = debounce.accepted(TargetState("one", claim=whole), "c", "n", NOW)
         assert after.last.full_at == NOW
         some = msgspec.structs.replace(whole, request=CALL)
-        assert debounce.accepted(Target("one", claim=some), "c", "n", NOW).last.full_at == 0
+        assert debounce.accepted(TargetState("one", claim=some), "c", "n", NOW).last.full_at == 0
 
 
 def test_records_that_are_too_large_together_say_less_and_mean_more() -> None:
@@ -307,7 +317,7 @@ def test_records_that_are_too_large_together_say_less_and_mean_more() -> None:
         Scope(folders=frozenset(f"{share:02}/{'x' * 20}/{n:04}" for n in range(450))) for share in range(60)
     ]
     shares = tuple(Share(id=f"s{n:02}", arn="", bucket="b", group="g") for n in range(60))
-    targets = [Target(f"s{n:02}", dirty=Dirty(NOW, scope)) for n, scope in enumerate(scopes)]
+    targets = [TargetState(f"s{n:02}", dirty=DirtyScope(NOW, scope)) for n, scope in enumerate(scopes)]
     times = {target.id: TargetTimes(last_event=0.0) for target in targets}
     made = planned(*targets, shares=shares, times=times)
     assert sum(map(debounce.size, targets)) > MAX_RECORD_BYTES
@@ -320,12 +330,12 @@ def test_records_that_are_too_large_together_say_less_and_mean_more() -> None:
 
 
 def test_the_quiet_period_counts_from_when_the_last_message_came() -> None:
-    made = planned(Target("one"), messages=(put(1, "a"),), received=4.0)
+    made = planned(TargetState("one"), messages=(put(1, "a"),), received=4.0)
     assert made.starts == {"one": NOW - 4 + 30}
 
 
 def test_a_completion_without_an_id_is_that_of_the_shares_refresh() -> None:
-    in_flight = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+    in_flight = TargetState("one", in_flight=InFlight("n", NOW - 9, CALL))
     message = Message(1, completions=(Completion("", "arn:one"),))
     made = planned(in_flight, messages=(message,))
     assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
@@ -334,7 +344,7 @@ def test_a_completion_without_an_id_is_that_of_the_shares_refresh() -> None:
 
 
 def test_the_end_of_a_refresh_that_was_accepted_without_an_id_is_told_for_the_share() -> None:
-    claimed = Target("one", claim=Claim("c", "me", NOW - 1, CALL, NOW - 9))
+    claimed = TargetState("one", claim=Claim("c", "me", NOW - 1, CALL, NOW - 9))
     accepted = planned(claimed, results=(Result("one", "c", unnamed=True),))
     assert of(accepted).in_flight == InFlight("", NOW, CALL)
     made = planned(of(accepted), messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
@@ -344,15 +354,15 @@ def test_the_end_of_a_refresh_that_was_accepted_without_an_id_is_told_for_the_sh
 
 
 def test_the_end_of_anothers_refresh_of_the_share_ends_none_that_has_an_id() -> None:
-    in_flight = Target("one", in_flight=InFlight("n", NOW - 9, CALL))
+    in_flight = TargetState("one", in_flight=InFlight("n", NOW - 9, CALL))
     made = planned(in_flight, messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
     assert (of(made).in_flight, made.unclaimed) == (in_flight.in_flight, [1])
 
 
 def test_an_id_says_more_than_the_share() -> None:
     """Two records of one share, of which one has no id."""
-    unnamed = Target("one", in_flight=InFlight("", NOW - 9, CALL))
-    named = Target("two", in_flight=InFlight("n7", NOW - 9, CALL))
+    unnamed = TargetState("one", in_flight=InFlight("", NOW - 9, CALL))
+    named = TargetState("two", in_flight=InFlight("n7", NOW - 9, CALL))
     shares = (ONE, msgspec.structs.replace(TWO, arn=ONE.arn))
     ended = (Message(1, completions=(Completion("n7", "arn:one"),)),)
     made = planned(unnamed, named, shares=shares, messages=ended)
@@ -360,8 +370,8 @@ def test_an_id_says_more_than_the_share() -> None:
 
 
 def test_the_oldest_goes_first_as_far_as_turns_go() -> None:
-    late = Target("one", dirty=Dirty(NOW - 40, EVERYTHING))
-    early = Target("two", dirty=Dirty(NOW - 90, EVERYTHING))
+    late = TargetState("one", dirty=DirtyScope(NOW - 40, EVERYTHING))
+    early = TargetState("two", dirty=DirtyScope(NOW - 90, EVERYTHING))
     times = {"one": TargetTimes(last_event=39.0), "two": TargetTimes(last_event=39.0)}
     made = planned(late, early, shares=(ONE, TWO), times=times, free={"g": 1})
     assert [claim.request for _, claim in made.calls] == [Request(("/",), recursive=True)]
@@ -373,15 +383,19 @@ def test_the_oldest_goes_first_as_far_as_turns_go() -> None:
 
 def test_who_had_a_turn_goes_behind_those_who_were_dirty_before_it() -> None:
     some = Scope(folders=frozenset({"a"}))
-    heavy = Target("one", dirty=Dirty(NOW - 600, some, closed=True), last=Last(requested_at=NOW - 70))
-    light = Target("two", dirty=Dirty(NOW - 90, some))
+    heavy = TargetState(
+        "one", dirty=DirtyScope(NOW - 600, some, closed=True), last=LastCall(requested_at=NOW - 70)
+    )
+    light = TargetState("two", dirty=DirtyScope(NOW - 90, some))
     times = {"one": TargetTimes(0.0, 600.0, 0.0, 69.0), "two": TargetTimes(40.0, 90.0)}
     made = planned(heavy, light, shares=(ONE, TWO), times=times, free={"g": 1})
     assert [share.id for share, _ in made.calls] == ["two"]
 
 
 MANY = Scope(folders=frozenset({"/", "d", *(f"d/{n:03}" for n in range(90))}))
-OTHERS = tuple(Target(f"s{n}", dirty=Dirty(NOW - 5, Scope(folders=frozenset({"a"})))) for n in range(6))
+OTHERS = tuple(
+    TargetState(f"s{n}", dirty=DirtyScope(NOW - 5, Scope(folders=frozenset({"a"})))) for n in range(6)
+)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +412,7 @@ OTHERS = tuple(Target(f"s{n}", dirty=Dirty(NOW - 5, Scope(folders=frozenset({"a"
     ],
 )
 def test_where_turns_are_scarce_fewer_calls_are_made_of_it(more: dict[str, Any], recursive: bool) -> None:
-    dirty = Target("one", dirty=Dirty(NOW - 500, MANY))
+    dirty = TargetState("one", dirty=DirtyScope(NOW - 500, MANY))
     made = planned(dirty, **{"times": {"one": TargetTimes(31.0, 31.0)}, **more})
     assert [claim.request.recursive for _, claim in made.calls] == [recursive]
 
@@ -406,21 +420,25 @@ def test_where_turns_are_scarce_fewer_calls_are_made_of_it(more: dict[str, Any],
 def test_where_turns_are_scarce_they_are_taken_before_max_delay() -> None:
     shares = (ONE, *(Share(id=target.id, arn="", bucket="b", group="g") for target in OTHERS))
     times = {"one": TargetTimes(0.0, 240.0)}
-    alone = planned(Target("one", dirty=Dirty(NOW - 239, MANY)), times=times)
+    alone = planned(TargetState("one", dirty=DirtyScope(NOW - 239, MANY)), times=times)
     assert alone.starts["one"] == NOW + 30
     assert (
-        planned(Target("one", dirty=Dirty(NOW - 239, MANY)), times={"one": TargetTimes(-99.0, 0.0)}).wake
+        planned(
+            TargetState("one", dirty=DirtyScope(NOW - 239, MANY)), times={"one": TargetTimes(-99.0, 0.0)}
+        ).wake
         == NOW + 129
     )
-    made = planned(Target("one", dirty=Dirty(NOW - 241, MANY)), *OTHERS, shares=shares, times=times)
+    made = planned(TargetState("one", dirty=DirtyScope(NOW - 241, MANY)), *OTHERS, shares=shares, times=times)
     assert [share.id for share, _ in made.calls] == ["one"]
     closed = tuple(msgspec.structs.replace(share, ready=False) for share in shares[1:])
-    none = planned(Target("one", dirty=Dirty(NOW - 241, MANY)), *OTHERS, shares=(ONE, *closed), times=times)
+    none = planned(
+        TargetState("one", dirty=DirtyScope(NOW - 241, MANY)), *OTHERS, shares=(ONE, *closed), times=times
+    )
     assert none.calls == []
 
 
 def test_a_call_for_the_share_by_another_resource_puts_ours_off() -> None:
-    dirty = Target("one", dirty=Dirty(NOW - 90, EVERYTHING))
+    dirty = TargetState("one", dirty=DirtyScope(NOW - 90, EVERYTHING))
     times = {"one": TargetTimes(last_event=80.0)}
     made = planned(dirty, times=times, held={"one": 25.0})
     assert (made.calls, made.starts) == ([], {"one": NOW + 25})
@@ -433,7 +451,7 @@ def test_a_record_has_no_room_for_a_share_whose_many_events_were_sifted() -> Non
     event = ObjectEvent("ObjectCreated", "new", "a/x")
     matcher = match.EventMatcher(Filter(), match.by_bucket([*shares, other]))
     matcher.add([event])
-    held = [Target(id=share.id) for share in shares]
+    held = [TargetState(id=share.id) for share in shares]
     made = planned(
         *held, shares=(*shares, other), messages=(Message(1, (event,)),), matches={1: matcher.matches()}
     )
@@ -442,8 +460,8 @@ def test_a_record_has_no_room_for_a_share_whose_many_events_were_sifted() -> Non
 
 def test_a_record_has_room_for_so_many_targets_and_the_events_of_others_wait() -> None:
     shares = tuple(Share(id=f"s{n:02}", arn="", bucket="b", group="g") for n in range(MAX_TARGETS))
-    gone = Target("gone", dirty=Dirty(NOW, EVERYTHING))
-    held = [Target(share.id) for share in shares[:-1]]
+    gone = TargetState("gone", dirty=DirtyScope(NOW, EVERYTHING))
+    held = [TargetState(share.id) for share in shares[:-1]]
     other = Share(id="other", arn="", bucket="other", group="g")
     messages = (put(1, "a"), put(2, "a", bucket="other"))
     made = planned(gone, *held, shares=(*shares[:-1], other), messages=messages)
@@ -451,4 +469,4 @@ def test_a_record_has_room_for_so_many_targets_and_the_events_of_others_wait() -
     assert "other" not in {target.id for target in made.targets}
     assert (made.done, made.kept) == ([1], [2])
     room = planned(*held, shares=(*shares[:-1], other), messages=messages)
-    assert (room.done, room.kept, of(room, "other").dirty) == ([1, 2], [], Dirty(NOW, EVERYTHING))
+    assert (room.done, room.kept, of(room, "other").dirty) == ([1, 2], [], DirtyScope(NOW, EVERYTHING))

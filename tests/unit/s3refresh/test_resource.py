@@ -7,11 +7,11 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import QueueStatus, Status, TargetStatus
-from caretaker.s3refresh.debounce import Dirty, Target
+from caretaker.s3refresh.debounce import DirtyScope, TargetState
 from caretaker.s3refresh.folders import EVERYTHING
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, refresh_path, targets_of
 from caretaker.s3refresh.resource import read as judged
-from caretaker.s3refresh.targets.making import known
+from caretaker.s3refresh.targets.factory import registry
 
 SPEC = {
     "aws": {"region": "eu-west-1"},
@@ -29,7 +29,7 @@ def raw(spec: object = SPEC, status: object = None, meta: WireMeta = META) -> Ra
 
 
 def read(found: RawRefresh) -> Read:
-    return judged(found, known().spec)
+    return judged(found, registry().spec)
 
 
 def resolved(reason: str, *targets: TargetStatus) -> Status:
@@ -86,7 +86,7 @@ def test_the_pace_is_the_specs(scale: float) -> None:
     debounce = {"quietPeriod": "5s", "maxDelay": "2m", "minInterval": "70s"}
     retry = {"initial": "10s", "max": "20s"}
     spec = {**SPEC, "debounce": debounce, "retry": retry, "resync": {"interval": "1h"}}
-    found = judged(raw(spec), known().spec, scale).options
+    found = judged(raw(spec), registry().spec, scale).options
     waits = (found.quiet_period, found.max_delay, found.resync)
     assert waits == (5.0, 120.0, 3600.0)
     scaled = (found.min_interval, found.retry_initial, found.retry_max, found.claim_lost)
@@ -120,8 +120,8 @@ def test_where_resources_are() -> None:
 def test_the_targets_on_record() -> None:
     status = {"targets": [{"id": "t", "dirty": {"since": "yesterday", "all": True}}, {"id": "u"}]}
     assert targets_of(raw(status=status), 9.0) == (
-        Target("t", dirty=Dirty(9.0, EVERYTHING)),
-        Target("u"),
+        TargetState("t", dirty=DirtyScope(9.0, EVERYTHING)),
+        TargetState("u"),
     )
     assert targets_of(raw(status={"targets": "none"}), 9.0) == ()
 

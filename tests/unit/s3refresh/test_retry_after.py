@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from caretaker.s3refresh import debounce
-from caretaker.s3refresh.debounce import UNKNOWN, Claim, Target
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, TargetState
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.targets.retryafter import seconds_of
 
 NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 OPTIONS = DebounceOptions(min_interval=60.0, retry_initial=30.0, retry_max=900.0)
-CLAIMED = Target("bucket", claim=Claim("c1", "me", NOW, Request(("a",), recursive=False), NOW))
+CLAIMED = TargetState("bucket", claim=Claim("c1", "me", NOW, Request(("a",), recursive=False), NOW))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from caretaker.s3refresh import status_codec
-from caretaker.s3refresh.debounce import Claim, Dirty, Failure, Last, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, LastCall, TargetState
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.plan import TargetTimes
 from caretaker.s3refresh.target_tracker import ROUNDED, TargetTracker
@@ -15,7 +15,7 @@ FINER = 1795289935.8123457  # than the record's microseconds, as time.time() is
 
 def test_a_call_read_back_from_the_record_is_the_call_that_was_written() -> None:
     """Else minInterval would begin anew with the next pass."""
-    written = Target("share-1", last=Last(requested_at=FINER, accepted_at=FINER))
+    written = TargetState("share-1", last=LastCall(requested_at=FINER, accepted_at=FINER))
     found = status_codec.decode(status_codec.encode(written, "Clean"), FINER)
     tracker = TargetTracker()
     tracker.update([written], 0.0)
@@ -24,8 +24,8 @@ def test_a_call_read_back_from_the_record_is_the_call_that_was_written() -> None
 
 def test_another_call_begins_the_interval_anew() -> None:
     tracker = TargetTracker()
-    tracker.update([Target("share-1", last=Last(requested_at=FINER))], 0.0)
-    later = Target("share-1", last=Last(requested_at=FINER, accepted_at=FINER + 0.01))
+    tracker.update([TargetState("share-1", last=LastCall(requested_at=FINER))], 0.0)
+    later = TargetState("share-1", last=LastCall(requested_at=FINER, accepted_at=FINER + 0.01))
     assert tracker.update([later], 60.0)["share-1"].called_for == 0.0
 
 
@@ -34,7 +34,7 @@ def test_what_is_dirty_after_what_was_dirty_counts_anew() -> None:
     tracker, some = TargetTracker(), Scope(folders=frozenset({"a"}))
 
     def dirty_for(since: float, clock: float) -> float:
-        return tracker.update([Target("t", dirty=Dirty(since, some))], clock)["t"].dirty_for
+        return tracker.update([TargetState("t", dirty=DirtyScope(since, some))], clock)["t"].dirty_for
 
     assert dirty_for(100.0, 0.0) == 0.0
     assert dirty_for(100.0, 50.0) == 50.0
@@ -46,15 +46,15 @@ def test_what_is_dirty_after_what_was_dirty_counts_anew() -> None:
 
 
 def test_what_was_clean_in_between_counts_anew() -> None:
-    tracker, dirty = TargetTracker(), Target("t", dirty=Dirty(100.0, Scope(all=True)))
-    for clock, target in ((0.0, dirty), (10.0, Target("t"))):
+    tracker, dirty = TargetTracker(), TargetState("t", dirty=DirtyScope(100.0, Scope(all=True)))
+    for clock, target in ((0.0, dirty), (10.0, TargetState("t"))):
         tracker.update([target], clock)
     assert tracker.update([dirty], 20.0)["t"].dirty_for == 0.0
 
 
 def test_the_events_of_another_life_count_from_the_first_look() -> None:
-    tracker, dirty = TargetTracker(), Target("t", dirty=Dirty(100.0, Scope(all=True)))
-    assert tracker.update([Target("t")], 0.0)["t"].last_event is None
+    tracker, dirty = TargetTracker(), TargetState("t", dirty=DirtyScope(100.0, Scope(all=True)))
+    assert tracker.update([TargetState("t")], 0.0)["t"].last_event is None
     tracker.update([dirty], 5.0)
     assert tracker.update([dirty], 25.0)["t"].last_event == 20.0
     tracker.record_events(["t"], 30.0)
@@ -67,28 +67,28 @@ def test_a_claim_ages_until_another_process_or_attempt_has_it() -> None:
 
     def age(clock: float, **changed: Any) -> float:
         held = msgspec.structs.replace(claim, **changed)
-        return tracker.update([Target("t", claim=held)], clock)["t"].claim_age
+        return tracker.update([TargetState("t", claim=held)], clock)["t"].claim_age
 
     assert [age(0.0), age(7.0)] == [0.0, 7.0]
     assert [age(8.0, owner="other"), age(9.0, owner="other")] == [0.0, 1.0]
     assert age(10.0, owner="other", attempt=2) == 0.0
     assert age(11.0, id="d") == 0.0
     for clock in (20.0, 20.5):
-        assert tracker.update([Target("t")], clock)["t"].claim_age == 0.0
+        assert tracker.update([TargetState("t")], clock)["t"].claim_age == 0.0
     assert age(21.0, id="d") == 0.0
 
 
 def test_a_failure_begins_the_interval_anew() -> None:
     tracker = TargetTracker()
-    tracker.update([Target("t")], 0.0)
-    failed = Target("t", failure=Failure(1, "X", "", 0.0))
+    tracker.update([TargetState("t")], 0.0)
+    failed = TargetState("t", failure=Failure(1, "X", "", 0.0))
     assert tracker.update([failed], 60.0)["t"].called_for == 0.0
     assert tracker.update([failed], 70.0)["t"].called_for == 10.0
 
 
 def test_nothing_is_kept_of_a_target_that_is_gone() -> None:
     tracker, claim = TargetTracker(), Claim("c", "me", 100.0, Request(("/",), recursive=False), 90.0)
-    both = [Target(name, dirty=Dirty(100.0, Scope(all=True)), claim=claim) for name in "tu"]
+    both = [TargetState(name, dirty=DirtyScope(100.0, Scope(all=True)), claim=claim) for name in "tu"]
     tracker.update(both, 0.0)
     tracker.update(both[:1], 10.0)
     found = tracker.update(both, 20.0)

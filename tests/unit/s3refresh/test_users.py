@@ -10,7 +10,7 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import RawRefresh, read, user_of
 from caretaker.s3refresh.targets import Tools
-from caretaker.s3refresh.targets.making import known, make
+from caretaker.s3refresh.targets.factory import make, registry
 from caretaker.s3refresh.worker_config import Reading, worker_config_of
 
 ROLE = "arn:aws:iam::111122223333:role/media"
@@ -48,7 +48,7 @@ def made(aws: Aws, name: str, source: str, role: str = ROLE) -> tuple[Reading, R
         "source": {"sqs": {"queueURL": f"{URL}/{source}"}},
         "target": {"storageGateway": {"shares": {"discover": {}}, "completion": {"queueURL": f"{URL}/ends"}}},
     }
-    spec = read(RawRefresh(meta, msgspec.Raw(msgspec.json.encode(body))), known().spec).spec
+    spec = read(RawRefresh(meta, msgspec.Raw(msgspec.json.encode(body))), registry().spec).spec
     assert spec is not None
     make(spec, Tools(aws, Client(), meta))  # type: ignore[arg-type]
     first, second = worker_config_of(spec, None, user_of(meta)).readings

@@ -12,14 +12,14 @@ from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.plan import Message, Shares
+from caretaker.s3refresh.plan import Discovery, Message
 from caretaker.s3refresh.resource import RawRefresh, read
-from caretaker.s3refresh.targets.making import known
+from caretaker.s3refresh.targets.factory import registry
 from caretaker.s3refresh.worker import PASS_EVENTS, Worker
 from caretaker.s3refresh.worker_config import WorkerConfig, worker_config_of
 from testing.s3refreshes import refresh
 
-FOUND = Shares(complete=True, known=of_buckets(["media"]))
+FOUND = Discovery(complete=True, shares=of_buckets(["media"]))
 SCALE = 1e-5  # seconds pass so much faster
 
 
@@ -28,10 +28,10 @@ class Answers:
 
     idempotent = True
 
-    def __init__(self, *answers: Shares | Exception) -> None:
+    def __init__(self, *answers: Discovery | Exception) -> None:
         self._answers = list(answers)
 
-    async def discover(self) -> Shares:
+    async def discover(self) -> Discovery:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -65,19 +65,21 @@ class Sqs:
 def config() -> WorkerConfig:
     spec = refresh(filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}})
     raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
-    found = read(raw, known().spec)
+    found = read(raw, registry().spec)
     assert found.spec is not None
     return worker_config_of(found.spec, None)
 
 
-async def begun(target: Any, *waiting: Message, ends: Sequence[Message] = ()) -> tuple[Worker, list[Shares]]:
+async def begun(
+    target: Any, *waiting: Message, ends: Sequence[Message] = ()
+) -> tuple[Worker, list[Discovery]]:
     """The worker, and its shares at each request for a pass, until they were complete."""
-    reported: list[Shares] = []
+    reported: list[Discovery] = []
     done = asyncio.Event()
 
     def news() -> None:
-        reported.append(worker.shares)
-        if worker.shares.complete:
+        reported.append(worker.discovery)
+        if worker.discovery.complete:
             done.set()
 
     queues: Any = Queues(*waiting, ends=ends)

@@ -19,12 +19,12 @@ import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.s3refresh import folders, status_codec
-from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, Target
+from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import End, Message, Plan, PlanInput, Result, Shares, plan
+from caretaker.s3refresh.plan import Discovery, End, Message, Plan, PlanInput, Result, plan
 from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.targets.payload import payload_of
 
@@ -89,7 +89,7 @@ class World:
     jobs: dict[str, Job] = field(default_factory=dict)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    def targets(self, wall: float) -> tuple[Target, ...]:
+    def targets(self, wall: float) -> tuple[TargetState, ...]:
         """The record, read as an operator with this clock reads it."""
         found = msgspec.json.decode(self.stored or b"[]", type=tuple[TargetStatus, ...])
         return tuple(status_codec.decode(one, wall) for one in found)
@@ -175,7 +175,7 @@ class World:
         held = [scope for target in self.targets(EPOCH) for scope, _ in self._on_record(target)]
         return sum(len(scope.folders) + len(scope.trees) + scope.all for scope in held)
 
-    def _on_record(self, target: Target) -> list[tuple[Scope, float]]:
+    def _on_record(self, target: TargetState) -> list[tuple[Scope, float]]:
         """(what will be refreshed, whatever happens, for events until when): what waits; a claim, which is
         executed or merged back; a Job, which succeeds or makes its folders wait again."""
         held = []
@@ -225,7 +225,7 @@ class Operator:
         snapshot = PlanInput(
             targets=targets,
             first=not world.stored,
-            shares=Shares(complete=True, known=(SHARE,)),
+            discovery=Discovery(complete=True, shares=(SHARE,)),
             filter=Filter(),
             options=world.options,
             owner=self.name,

@@ -20,11 +20,11 @@ from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh import inspection
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.plan import Discovery
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
-from caretaker.s3refresh.targets.making import make
+from caretaker.s3refresh.targets.factory import make
 from caretaker.s3refresh.worker import bounded
 from caretaker.s3refresh.worker_config import SOURCE
 
@@ -56,5 +56,5 @@ async def _shares(spec: Spec, tools: Tools) -> Shares:
     """The targets that AWS lists; without a call where each bucket is a target."""
     target_type = target_type_of(spec)
     if target_type.of_buckets:
-        return Shares(complete=True, known=of_buckets(spec.filter.buckets))
+        return Discovery(complete=True, shares=of_buckets(spec.filter.buckets))
     return bounded(await make(spec, tools).discover(), target_type)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from caretaker.api.times import format_time
 from caretaker.cli.text import age, cut, number, one_line
 from caretaker.s3refresh import folders
-from caretaker.s3refresh.debounce import Last, Target
+from caretaker.s3refresh.debounce import LastCall, TargetState
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.forecast import Next
 
@@ -45,12 +45,12 @@ def listed(names: list[str], *, wide: bool) -> str:
     return f"{len(names)}: {', '.join(shown)}{more}"
 
 
-def dirty(target: Target, *, wide: bool) -> str:
+def dirty(target: TargetState, *, wide: bool) -> str:
     """What waits."""
     return "-" if target.dirty is None else listed(names_in(target.dirty.waiting), wide=wide)
 
 
-def under_way(target: Target, now: float) -> str:
+def under_way(target: TargetState, now: float) -> str:
     """The call that is being made, or the refresh that was accepted."""
     if target.claim is not None:
         return f"calling for {age(now - target.claim.started_at)}"
@@ -59,7 +59,7 @@ def under_way(target: Target, now: float) -> str:
     return "-"
 
 
-def last(of: Last, now: float) -> str:
+def last(of: LastCall, now: float) -> str:
     """When the last refresh was accepted, how much it was of, how it ended."""
     if not of.accepted_at:
         return f"asked for {age(now - of.requested_at)} ago" if of.requested_at else "-"
@@ -67,7 +67,7 @@ def last(of: Last, now: float) -> str:
     return f"{age(now - of.accepted_at)} ago, {what}{_end(of)}"
 
 
-def _end(of: Last) -> str:
+def _end(of: LastCall) -> str:
     if of.completed_at < of.accepted_at:
         return ""
     if of.result == "Succeeded":
@@ -77,7 +77,7 @@ def _end(of: Last) -> str:
     )
 
 
-def failure(target: Target, *, wide: bool) -> str:
+def failure(target: TargetState, *, wide: bool) -> str:
     """How many calls failed in a row, and why the last one did."""
     if target.failure is None:
         return "-"

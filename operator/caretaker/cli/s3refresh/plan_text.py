@@ -12,7 +12,7 @@ from caretaker.cli.s3refresh import cells, samples
 from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
 from caretaker.cli.s3refresh.samples import Sample
 from caretaker.cli.text import age, cut, number, one_line, table
-from caretaker.s3refresh.debounce import Dirty
+from caretaker.s3refresh.debounce import DirtyScope
 from caretaker.s3refresh.folders import ROOT, Request
 from caretaker.s3refresh.forecast import Outlook
 from caretaker.s3refresh.resource import RawRefresh, Read
@@ -103,7 +103,7 @@ def _target_json(one: Outlook) -> dict[str, Any]:
     }
 
 
-def _dirty_json(dirty: Dirty | None) -> dict[str, Any] | None:
+def _dirty_json(dirty: DirtyScope | None) -> dict[str, Any] | None:
     if dirty is None:
         return None
     scope = dirty.waiting
@@ -197,7 +197,7 @@ def _calls(forecast: RefreshForecast, *, wide: bool) -> list[str]:
     return table([["TARGET", "DIRTY", "NEXT-CALL", "WHEN", "WHY"], *rows])
 
 
-def _dirty(dirty: Dirty | None) -> str:
+def _dirty(dirty: DirtyScope | None) -> str:
     if dirty is None:
         return "-"
     scope = dirty.waiting

@@ -93,8 +93,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class ServiceState(msgspec.Struct, frozen=True):
-    """The state of a service after a look. `reason`: why the service is left as it is, or with `doubt` the fault of one that
-    is kept; `was`: desiredCount before UpdateService."""
+    """The state of a service after a look. `reason`: why it is left as it is, or with `doubt` the fault of
+    one that is kept; `was`: desiredCount before UpdateService."""
 
     reason: str = ""
     message: str = ""

@@ -20,7 +20,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """The state of one cluster. Times are by `clock`, 0 = never; those that end in `_at` are seconds since the epoch."""
+    """The state of one cluster. Times are by `clock`, 0 = never; `*_at` are Unix seconds."""
 
     service: ServiceState | None = None  # of the last look that succeeded
     looked: float = 0.0  # when the last look began

@@ -1,7 +1,7 @@
 """Target types: a module each, with a TARGET_TYPE and a make(); a new one touches no other module.
 
 TARGET_TYPE  its part of the spec, a subclass of target_types.TargetType: the interface for all other code
-make         (the part as it is in a spec, that spec, Tools) -> Target
+make         (the part as it is in a spec, that spec, Tools) -> TargetClient
 
 A module knows its service and nothing of debouncing. Modules without a TARGET_TYPE are shared by targets. All
 are loaded wherever a spec is read, such as by `caretaker status`: none may import boto3.
@@ -17,21 +17,21 @@ from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.plan import Discovery, End, Result
 from caretaker.s3refresh.targets.lookups import Lookups
 
 if TYPE_CHECKING:
     from caretaker.aws.calls import Aws
 
 
-class Target(Protocol):
+class TargetClient(Protocol):
     """No method raises what the service answers. What the guard of a write raises (NotLeader) comes through:
     nothing was sent then."""
 
     # Whether refresh() with the same claim, made twice, takes effect once.
     idempotent: ClassVar[bool]
 
-    async def discover(self) -> Shares:
+    async def discover(self) -> Discovery:
         """What there is to refresh, and what is in the way of it, before any event comes. Not complete while
         something could not be asked or understood."""
 

@@ -25,7 +25,7 @@ from caretaker.api.s3refresh import Spec, Wire
 from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share, of_buckets
-from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.plan import Discovery, End, Result
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.headers import FIELD, UNREADABLE, NotSentError, Secret, headers_of
@@ -95,7 +95,7 @@ def make(meant: HttpTarget, spec: Spec, tools: Tools) -> "HttpCalls":
 
 
 class HttpCalls:
-    """targets.Target for the buckets of one resource.
+    """targets.TargetClient for the buckets of one resource.
 
     read_secret  a Secret in the resource's namespace; raises ApiError
     allowed      see Egress and headers_of
@@ -126,14 +126,14 @@ class HttpCalls:
         self._guard = guard
         self._resolver = resolver
 
-    async def discover(self) -> Shares:
+    async def discover(self) -> Discovery:
         """The buckets; none is ready while the URL is invalid. A fault of a Secret does not make them
         unready: it may be fixed before a call is due."""
         try:
             host_of(self._spec.url)
         except ValueError as error:
             known = of_buckets(self._buckets, ready=False)
-            return Shares(complete=True, known=known, faults=(f"spec.target.http.url: {error}",))
+            return Discovery(complete=True, shares=known, faults=(f"spec.target.http.url: {error}",))
         known = of_buckets(self._buckets)
         try:
             await self._headers()
@@ -141,8 +141,8 @@ class HttpCalls:
             cause = error.__cause__
             complete = not (isinstance(cause, ApiError) and cause.transient)
             barred = str(error) if complete else ""
-            return Shares(complete=complete, known=known, faults=(str(error),), barred=barred)
-        return Shares(complete=True, known=known)
+            return Discovery(complete=complete, shares=known, faults=(str(error),), barred=barred)
+        return Discovery(complete=True, shares=known)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """One POST. What is not known to be refused or accepted is unknown, and so is what was not sent if an

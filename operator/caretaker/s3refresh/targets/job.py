@@ -20,7 +20,7 @@ from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import ROOT, Request
 from caretaker.s3refresh.match import Share, of_buckets
-from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.plan import Discovery, End, Result
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.payload import payload_of
@@ -63,7 +63,7 @@ class _Job(msgspec.Struct):
 
 
 class Jobs:
-    """targets.Target for the buckets of one resource. Jobs stand in the resource's namespace."""
+    """targets.TargetClient for the buckets of one resource. Jobs stand in the resource's namespace."""
 
     idempotent: ClassVar[bool] = TARGET_TYPE.idempotent
 
@@ -77,7 +77,7 @@ class Jobs:
         self._path = f"/apis/batch/v1/namespaces/{resource.namespace}/jobs"
         self._invalid = wrong_type(spec.template, "spec.target.job.template")
 
-    async def discover(self) -> Shares:
+    async def discover(self) -> Discovery:
         """The buckets. None is ready while the API server calls the Job invalid, which a dry run tells."""
         barred = ""
         try:
@@ -87,12 +87,12 @@ class Jobs:
                 await self._client.create(self._path, body, dict, params=STRICT_DRY_RUN)
         except ApiError as error:
             if error.transient:  # it said nothing of the Job: asked again soon
-                return Shares(known=of_buckets(self._buckets), faults=(_told(error),))
+                return Discovery(shares=of_buckets(self._buckets), faults=(_told(error),))
             # A refusal for any other reason, such as a quota, may have passed when a Job is due.
             invalid, fault = error.status in (400, 422), _told(error)
             barred = fault if error.terminating else ""
         known = of_buckets(self._buckets, ready=not invalid)
-        return Shares(complete=True, known=known, faults=(fault,) if fault else (), barred=barred)
+        return Discovery(complete=True, shares=known, faults=(fault,) if fault else (), barred=barred)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """Create the claim's Job, or find that it is there."""

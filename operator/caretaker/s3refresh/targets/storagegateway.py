@@ -20,7 +20,7 @@ from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import End, Result, Shares
+from caretaker.s3refresh.plan import Discovery, End, Result
 from caretaker.s3refresh.resource import seconds, user_of
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
@@ -134,7 +134,7 @@ def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatew
 
 
 class StorageGatewayShares:
-    """targets.Target for the shares of one resource. `clients` by region."""
+    """targets.TargetClient for the shares of one resource. `clients` by region."""
 
     idempotent: ClassVar[bool] = TARGET_TYPE.idempotent
 
@@ -142,10 +142,10 @@ class StorageGatewayShares:
         self._clients = clients
         self._spec = spec
 
-    async def discover(self) -> Shares:
+    async def discover(self) -> Discovery:
         """All shares of all regions. What could not be read is told in `faults`."""
         known: list[Share] = []
-        unseen: list[Share] = []
+        undescribed: list[Share] = []
         faults: list[str] = []
         unresolved: dict[str, str] = {}  # ARN -> why its bucket is not known
         complete = True
@@ -154,19 +154,19 @@ class StorageGatewayShares:
                 silent: dict[str, FileShareInfo] = {}
                 async for found in self._described(client, silent):
                     known += self._shares(region, found, unresolved)
-                unseen += [_unseen(one, region) for one in silent.values()]
+                undescribed += [_unseen(one, region) for one in silent.values()]
             except AwsError as error:
                 complete = False
                 faults.append(advice.told(error, f"{GATEWAYS} in {region}"))
-        there = {share.arn for share in (*known, *unseen)}
+        there = {share.arn for share in (*known, *undescribed)}
         missing = set(self._spec.shares.file_share_arns) - there - unresolved.keys()
         if complete and missing:
             faults += [f"{arn}: {self._nowhere()}" for arn in sorted(missing)]
         faults += [f"{share.arn} is not {AVAILABLE}" for share in known if not share.ready]
-        faults += [f"{share.arn} cannot be described: its gateway may be offline" for share in unseen]
+        faults += [f"{share.arn} cannot be described: its gateway may be offline" for share in undescribed]
         known.sort(key=lambda share: share.id)
-        complete = complete and not unresolved and bool(known or not unseen)
-        return Shares(complete, tuple(known), (*faults, *unresolved.values()), tuple(unseen))
+        complete = complete and not unresolved and bool(known or not undescribed)
+        return Discovery(complete, tuple(known), (*faults, *unresolved.values()), tuple(undescribed))
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """RefreshCache, once: a second try could take both of the gateway's slots."""

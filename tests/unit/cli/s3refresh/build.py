@@ -13,14 +13,14 @@ from caretaker.cli.s3refresh.plan_text import RefreshForecast
 from caretaker.cli.s3refresh.samples import samples_of
 from caretaker.cli.s3refresh.status_text import RefreshState
 from caretaker.s3refresh import status_codec
-from caretaker.s3refresh.debounce import Claim, Dirty, Failure, InFlight, Last, Phase, Target
+from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import outlooks
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.plan import Discovery
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import RawRefresh, read
-from caretaker.s3refresh.targets.making import known
+from caretaker.s3refresh.targets.factory import registry
 from testing import s3refreshes
 
 NOW = 1_800_000_000.0  # 08:00:00Z
@@ -28,20 +28,22 @@ FEW = Scope(folders=frozenset({"/", "in", "in/2026"}))
 MANY = Scope(folders=frozenset({"/", *(f"d{n:02}" for n in range(60))}))
 CALL = Request(("in/2026", "in", "/"), recursive=False)
 
-CLEAN = Target("clean", last=Last(NOW - 120, NOW - 120, NOW - 115, folders=3, result="Succeeded"))
-WAITING = Target("waiting", dirty=Dirty(NOW - 10, FEW))
-IN_FLIGHT = Target(
+CLEAN = TargetState("clean", last=LastCall(NOW - 120, NOW - 120, NOW - 115, folders=3, result="Succeeded"))
+WAITING = TargetState("waiting", dirty=DirtyScope(NOW - 10, FEW))
+IN_FLIGHT = TargetState(
     "flying",
-    dirty=Dirty(NOW - 5, EVERYTHING),
+    dirty=DirtyScope(NOW - 5, EVERYTHING),
     in_flight=InFlight("n", NOW - 40, CALL),
-    last=Last(NOW - 41, NOW - 40),
+    last=LastCall(NOW - 41, NOW - 40),
 )
-CALLING = Target("calling", claim=Claim("c", "me", NOW - 2, CALL, NOW - 40), last=Last(NOW - 2))
-FAILING = Target(
-    "failing", dirty=Dirty(NOW - 900, MANY), failure=Failure(2, "Throttled", "slow\x1b[2J down", NOW + 45)
+CALLING = TargetState("calling", claim=Claim("c", "me", NOW - 2, CALL, NOW - 40), last=LastCall(NOW - 2))
+FAILING = TargetState(
+    "failing",
+    dirty=DirtyScope(NOW - 900, MANY),
+    failure=Failure(2, "Throttled", "slow\x1b[2J down", NOW + 45),
 )
-DUE = Target("due", dirty=Dirty(NOW - 605, FEW))
-EVERY: list[tuple[Target, Phase]] = [
+DUE = TargetState("due", dirty=DirtyScope(NOW - 605, FEW))
+EVERY: list[tuple[TargetState, Phase]] = [
     (CLEAN, "Clean"),
     (WAITING, "Debouncing"),
     (IN_FLIGHT, "InFlight"),
@@ -56,7 +58,7 @@ def conditions(*parts: tuple[str, ConditionStatus, str]) -> tuple[Condition, ...
 
 
 def raw(
-    targets: list[tuple[Target, Phase]] | None = None, *, generation: int = 1, **fields: Any
+    targets: list[tuple[TargetState, Phase]] | None = None, *, generation: int = 1, **fields: Any
 ) -> RawRefresh:
     """As the API server has it; `spec` and fields of Status."""
     spec = fields.pop("spec", {})
@@ -94,7 +96,7 @@ def share(name: str, **fields: Any) -> Share:
 
 def prospect(
     *shares: Share,
-    targets: list[tuple[Target, Phase]] | None = None,
+    targets: list[tuple[TargetState, Phase]] | None = None,
     exists: bool = True,
     queue: QueueView | None = None,
     complete: bool = True,
@@ -106,7 +108,7 @@ def prospect(
 ) -> RefreshForecast:
     """A plan; `how` as of raw()."""
     now = raw(targets, **how)
-    judged = read(now, known().spec)
+    judged = read(now, registry().spec)
     assert isinstance(judged.spec, Spec)
     view = queue or QueueView(checked=True, visible=12, dead_letters=0, retention=345_600)
     url = judged.spec.source.sqs.queue_url

@@ -107,7 +107,7 @@ def test_wide_rows_are_not_cut() -> None:
     assert "d59" in wide["failing"]
     assert "d59" not in narrow["failing"]
     assert "2 Throttled: slow [2J down" in wide["failing"]
-    long = Target("t", dirty=WAITING.dirty, failure=Failure(1, "C" * 100, "", NOW + 900))
+    long = TargetState("t", dirty=WAITING.dirty, failure=Failure(1, "C" * 100, "", NOW + 900))
     assert text(targets=[(long, "Backoff")]).endswith("C…")
     assert text(targets=[(long, "Backoff")], wide=True).endswith("C")
 
@@ -119,14 +119,20 @@ def test_nothing_in_a_name_or_a_message_can_paint_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("last", "words"),
     [
-        (Last(NOW - 60, NOW - 60, NOW - 60, full_at=NOW - 60, folders=1), "60s ago, everything"),
-        (Last(NOW - 60, NOW - 60, NOW - 20, folders=2, result="Assumed"), "60s ago, 2 folders, end assumed"),
-        (Last(NOW - 60, NOW - 60, NOW - 20, folders=1, result="Lost"), "60s ago, 1 folder, end not heard of"),
+        (LastCall(NOW - 60, NOW - 60, NOW - 60, full_at=NOW - 60, folders=1), "60s ago, everything"),
+        (
+            LastCall(NOW - 60, NOW - 60, NOW - 20, folders=2, result="Assumed"),
+            "60s ago, 2 folders, end assumed",
+        ),
+        (
+            LastCall(NOW - 60, NOW - 60, NOW - 20, folders=1, result="Lost"),
+            "60s ago, 1 folder, end not heard of",
+        ),
     ],
     ids=["everything", "the end assumed", "the end lost"],
 )
-def test_the_last_refresh_is_told(last: Last, words: str) -> None:
-    assert words in text(targets=[(Target("t", last=last), "Clean")])
+def test_the_last_refresh_is_told(last: LastCall, words: str) -> None:
+    assert words in text(targets=[(TargetState("t", last=last), "Clean")])
 
 
 def test_a_call_that_nobody_makes_asks_for_the_operator() -> None:
@@ -221,7 +227,7 @@ class TestWatch:
             look([(WAITING, "Debouncing"), (CLEAN, "Clean")]),
             look(
                 [
-                    (Target("waiting", last=Last(NOW, NOW, folders=3)), "InFlight"),
+                    (TargetState("waiting", last=LastCall(NOW, NOW, folders=3)), "InFlight"),
                     (msgspec.structs.replace(FAILING, id="clean"), "Backoff"),
                 ]
             ),

@@ -13,7 +13,7 @@ import msgspec
 from caretaker.runtime.work_queue import Key
 
 
-class Claim(msgspec.Struct, frozen=True):
+class QueueClaim(msgspec.Struct, frozen=True):
     """What a resource asks of a queue.
 
     rank    (whether nobody has granted the queue, creationTimestamp): credentials of one's own are no claim
@@ -27,15 +27,15 @@ class Claim(msgspec.Struct, frozen=True):
     source: bool = True
 
 
-class Claims:
+class QueueClaims:
     """By queue (its ARN): one queue has many URLs, and two identities that reach one compete for it too."""
 
     def __init__(self) -> None:
-        self._claims: dict[str, dict[Key, Claim]] = {}
-        self._of: dict[Key, dict[str, Claim]] = {}
+        self._claims: dict[str, dict[Key, QueueClaim]] = {}
+        self._of: dict[Key, dict[str, QueueClaim]] = {}
         self._on_news: dict[Key, Callable[[], None]] = {}
 
-    def claim(self, key: Key, queue: str, claim: Claim, on_news: Callable[[], None]) -> Key:
+    def claim(self, key: Key, queue: str, claim: QueueClaim, on_news: Callable[[], None]) -> Key:
         """`key`'s source is this queue and no other; who may read it. `on_news` is called when others'
         claims to a queue of `key`'s change."""
         self._on_news[key] = on_news
@@ -46,7 +46,7 @@ class Claims:
             self._declare(key, {queue: claim})
         return owner
 
-    def claim_ends(self, key: Key, queue: str, claim: Claim) -> Key:
+    def claim_ends(self, key: Key, queue: str, claim: QueueClaim) -> Key:
         """`key`'s completion queue is this one and no other; who decides how it is read: `key` itself unless
         that is another way. An empty `queue`: it has none."""
         standing = self._of[key]
@@ -79,7 +79,7 @@ class Claims:
 
         return min(claims, key=rank)
 
-    def _declare(self, key: Key, wanted: dict[str, Claim]) -> None:
+    def _declare(self, key: Key, wanted: dict[str, QueueClaim]) -> None:
         before = self._of.pop(key, {})
         if wanted:
             self._of[key] = wanted
