@@ -91,7 +91,7 @@ class _Need(msgspec.Struct, frozen=True):
     field: str
     granted: Callable[[Grant], bool]
     missing: str
-    mend: str
+    remedy: str
     after: str = ""  # the field of another need; if that one is denied, this one is not reported
 
 
@@ -191,7 +191,7 @@ def _endpoint(field: str, url: str, namespace: str) -> _Need | Refusal:
 
 def _refused(need: _Need, namespace: str) -> Refusal:
     message = (
-        f"{_are(namespace)} not granted {need.missing}: {need.mend} an entry for "
+        f"{_are(namespace)} not granted {need.missing}: {need.remedy} an entry for "
         f"{namespace or 'imdsPolicies'} in the file of the operator's {SETTING}"
     )
     return Refusal(need.field, namespace, message)

@@ -94,8 +94,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         text = self.annotations.get(POD_SEQ, "")
         # int() refuses thousands of digits.
-        told = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SEQ)) else 0
-        msgspec.structs.force_setattr(self, "seq", told if told < MAX_SEQ else 0)
+        seq = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SEQ)) else 0
+        msgspec.structs.force_setattr(self, "seq", seq if seq < MAX_SEQ else 0)
 
     @property
     def terminal(self) -> bool:
@@ -130,10 +130,10 @@ def _own(marks: dict[str, str] | None) -> dict[str, str]:
     return {key: marks[key] for key in _OWN.intersection(marks) if len(marks[key]) <= _MOST} if marks else {}
 
 
-def _boot_id(told: str) -> str:
+def _boot_id(text: str) -> str:
     """What a node tells, or its hash: it is kept in the ledger and in Pods, where room is short."""
-    plain = told.isascii() and told.isprintable() and len(told) <= _BOOT_ID
-    return told if plain else f"hash-{h10(told)}"
+    plain = text.isascii() and text.isprintable() and len(text) <= _BOOT_ID
+    return text if plain else f"hash-{h10(text)}"
 
 
 class WireOwner(msgspec.Struct):
@@ -323,14 +323,16 @@ class WirePod(msgspec.Struct):
 
     def _ends(self) -> tuple[ContainerEnd, ...]:
         ends: list[ContainerEnd] = []
-        told = False
+        has_message = False
         for init, group in ((True, self.status.init_container_statuses), (False, self._in_order())):
             for container in group or ():
                 # Of those that succeeded one has results: the others' words need no room in the store.
                 failed = container.state.terminated is not None and container.state.terminated.exit_code != 0
-                end = container.end(init, wanted=failed or not (init or told))
+                end = container.end(init, wanted=failed or not (init or has_message))
                 if end is not None:
-                    told = told or (not init and end.exit_code == 0 and bool(end.message.strip()))
+                    has_message = has_message or (
+                        not init and end.exit_code == 0 and bool(end.message.strip())
+                    )
                     ends.append(end)
         return tuple(ends)
 

@@ -81,5 +81,5 @@ def _unknown(marks: Iterable[str]) -> Iterator[str]:
     for key in sorted(set(marks).difference(KNOWN)):
         if key.startswith(f"{names.GROUP}/"):
             close = difflib.get_close_matches(key, KNOWN, n=1, cutoff=0.8)
-            mend = f"did you mean {close[0]}?" if close else f"known are {', '.join(KNOWN)}"
-            yield f"metadata.annotations[{key}]: means nothing; {mend}"
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(KNOWN)}"
+            yield f"metadata.annotations[{key}]: means nothing; {hint}"

@@ -205,19 +205,19 @@ class _Step:
         """Why the canary has failed."""
         if state == "gone" and not self._was_refused(one, state):
             said = "was terminated or its Node was deleted after it was sent the change"
-            return _told(BreakerReason.CANARY_LOST, one, said)
+            return _fault(BreakerReason.CANARY_LOST, one, said)
         if state == "out" and self._same_spec() and not self._was_refused(one, state):
             said = "left the policy by its labels or tags after it was sent the change"
-            return _told(BreakerReason.CANARY_LOST, one, said)
+            return _fault(BreakerReason.CANARY_LOST, one, said)
         if (one.applied and state in BACK) or (state == "strayed" and self._was_taken(one, changes)):
             said = "had the change, and then another client reverted it"
-            return _told(BreakerReason.CANARY_SET_BACK, one, said)
+            return _fault(BreakerReason.CANARY_SET_BACK, one, said)
         if self._inputs.on_failure == "Restore" and self._too_long(one):
             said = "has the change, and its Node has not been Ready for spec.pendingTimeout"
-            return _told(BreakerReason.CANARY_NOT_READY, one, said)
+            return _fault(BreakerReason.CANARY_NOT_READY, one, said)
         if self._inputs.on_failure == "Restore" and one.instance in self._inputs.faulty:
             said = f"has the change, and failed the probe: {self._inputs.faulty[one.instance]}"
-            return _told(BreakerReason.CANARY_UNREACHABLE, one, said)
+            return _fault(BreakerReason.CANARY_UNREACHABLE, one, said)
         return None
 
     def _same_spec(self) -> bool:
@@ -364,10 +364,10 @@ class _Step:
             self._passed.pop(((group.kind, group.name), change), None)
         if lost:
             said = "was terminated or its Node was deleted after it was sent the change"
-            self._faults.append(_told(BreakerReason.INSTANCE_LOST, one, said))
+            self._faults.append(_fault(BreakerReason.INSTANCE_LOST, one, said))
         else:
             said = "had the change, and then another client reverted it"
-            self._faults.append(_told(BreakerReason.INSTANCE_SET_BACK, one, said))
+            self._faults.append(_fault(BreakerReason.INSTANCE_SET_BACK, one, said))
 
     def _was_refused(self, one: ChangedInstance, state: Standing) -> bool:
         """Whether EC2 refused the change."""
@@ -396,5 +396,5 @@ def _group(of: ChangedGroup, instances: Iterable[ChangedInstance]) -> ChangedGro
     return ChangedGroup(of.kind, of.name, of.changes, tuple(instances))
 
 
-def _told(reason: str, one: ChangedInstance, said: str) -> Fault:
+def _fault(reason: str, one: ChangedInstance, said: str) -> Fault:
     return Fault(reason, one.instance, one.node, f"instance {one.instance} (node {one.node}) {said}")

@@ -24,8 +24,8 @@ ENDED: Final = frozenset(("shutting-down", "terminated"))
 STOPPED: Final = frozenset(("stopping", "stopped"))
 NOT_FOUND: Final = "InstanceNotFound"
 NOT_ASKED: Final = "NotAsked"
-TAGS_NOT_TOLD: Final = "TagsNotTold"
-NOT_TOLD: Final = "InstanceNotTold"
+TAGS_MISSING: Final = "TagsNotTold"
+INSTANCE_MISSING: Final = "InstanceNotTold"
 
 
 _SKIPS: Final = {
@@ -132,7 +132,7 @@ def _lost(case: CheckInput) -> CheckResult | None:
     if case.observed is None or not case.observed.lost:
         return None
     return CheckResult(
-        "unknown", NOT_TOLD, "EC2's response lacks the instance or its options; EC2 is asked again"
+        "unknown", INSTANCE_MISSING, "EC2's response lacks the instance or its options; EC2 is asked again"
     )
 
 
@@ -146,7 +146,7 @@ def _untagged(case: CheckInput) -> CheckResult | None:
     if case.observed is None or case.observed.tagged:
         return None
     return CheckResult(
-        "unknown", TAGS_NOT_TOLD, "EC2 reports no tags of the instance, but instances of a cluster have tags"
+        "unknown", TAGS_MISSING, "EC2 reports no tags of the instance, but instances of a cluster have tags"
     )
 
 

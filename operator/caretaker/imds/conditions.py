@@ -103,9 +103,9 @@ def _ready(inputs: StatusInput, plan: Plan) -> ConditionState:
         return "False", Reason.CONFLICT, _conflict(plan)
     if inputs.problems:
         first = inputs.problems[0]
-        return "False", _DENIED.get(first.code, Reason.NOT_ASKED), _told(inputs.problems)
+        return "False", _DENIED.get(first.code, Reason.NOT_ASKED), _messages(inputs.problems)
     state = _at_work(plan)
-    if state[0] == "True" and (said := _nobody(plan.summary)):
+    if state[0] == "True" and (said := _no_instance(plan.summary)):
         return "False", Reason.NO_MATCHING_NODES, said
     return state
 
@@ -116,7 +116,7 @@ def _at_work(plan: Plan) -> ConditionState:
     return "True", Reason.AUDITED, f"{plan.summary.nodes} node(s) are looked at"
 
 
-def _nobody(found: Summary) -> str:
+def _no_instance(found: Summary) -> str:
     """How a policy that is about no instance is told from one that finds all well: a selector with a slip in
     it looks like this. "" = it is about some."""
     if not found.nodes:
@@ -181,15 +181,15 @@ def _verified(verified: Verified, problem: str) -> ConditionState:
 def _permission(inputs: StatusInput) -> ConditionState:
     denied = [p for p in (*inputs.problems, *inputs.source_problems) if p.code in _DENIED]
     if denied:
-        return "False", _DENIED[denied[0].code], _told(denied)
+        return "False", _DENIED[denied[0].code], _messages(denied)
     if inputs.refused is not None:
         is_denied = inputs.refused[0] in _DENIED.values()
         return "False" if is_denied else "Unknown", *inputs.refused
     if inputs.problems:
-        return "Unknown", Reason.NOT_ASKED, _told(inputs.problems)
+        return "Unknown", Reason.NOT_ASKED, _messages(inputs.problems)
     if not inputs.asked:
-        nobody = (Reason.NO_MATCHING_NODES, "EC2 was not asked, since no node is an instance of it")
-        return "Unknown", *(_unseen(inputs) or nobody)
+        no_match = (Reason.NO_MATCHING_NODES, "EC2 was not asked, since no node is an instance of it")
+        return "Unknown", *(_unseen(inputs) or no_match)
     return "True", Reason.PERMITTED, "EC2 answers"
 
 
@@ -212,7 +212,7 @@ def _compliant(inputs: StatusInput, plan: Plan) -> ConditionState:
 def _undrifted(found: Summary) -> ConditionState:
     if found.pending:
         return "Unknown", Reason.PENDING, f"a change of {found.pending} node(s) is not applied yet"
-    if said := _nobody(found):
+    if said := _no_instance(found):
         return "Unknown", Reason.NO_MATCHING_NODES, said
     return "True", Reason.COMPLIANT, f"{found.compliant} of {found.nodes} node(s) are as they should be"
 
@@ -229,8 +229,8 @@ def _sources(inputs: StatusInput, plan: Plan) -> ConditionState | None:
             f"nodes that come will not be as they should: {_some(found.wrong)}",
         )
     if found.unknown:
-        told = "; ".join(filter(None, (_some(found.unknown), _told(inputs.source_problems))))
-        return "Unknown", Reason.SOURCES_UNKNOWN, f"what launches these is not known: {told}"
+        why = "; ".join(filter(None, (_some(found.unknown), _messages(inputs.source_problems))))
+        return "Unknown", Reason.SOURCES_UNKNOWN, f"what launches these is not known: {why}"
     return (
         "True",
         Reason.SOURCES_COMPLIANT,
@@ -260,7 +260,7 @@ def _conflict(plan: Plan) -> str:
     )
 
 
-def _told(problems: Iterable[Problem]) -> str:
+def _messages(problems: Iterable[Problem]) -> str:
     every = [problem.message for problem in problems]
     more = f"; and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return "; ".join(every[:SHOWN]) + more

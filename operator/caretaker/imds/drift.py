@@ -78,11 +78,11 @@ def text(value: object) -> str:
     return _UNKNOWN if value is None else str(value)
 
 
-def value(change: FieldChange, told: str) -> Any:
+def value(change: FieldChange, reported: str) -> Any:
     """The value of EC2 from text; None = unknown."""
     if change.field == HOP_LIMIT:
-        return int(told) if told.isdecimal() and len(told) < 10 else None
-    return None if told == _UNKNOWN else told
+        return int(reported) if reported.isdecimal() and len(reported) < 10 else None
+    return None if reported == _UNKNOWN else reported
 
 
 def change_of(change: OptionChange) -> FieldChange:

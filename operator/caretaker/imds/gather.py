@@ -143,9 +143,9 @@ def _member(node: Node, ref: InstanceRef, region: Region | None) -> Member:
 def _at_home(members: list[Member], cluster: str) -> list[Member]:
     """Skip nodes whose instance has the tags of another cluster, since a Node may name any instance.
     `cluster`: name of this cluster, "" = derive it from the instances."""
-    told = Counter(one.observed.clusters for one in members if one.observed is not None)
-    ours = cluster or most(told)
-    others = {names for names in told if names and ours not in names}
+    clusters = Counter(one.observed.clusters for one in members if one.observed is not None)
+    ours = cluster or most(clusters)
+    others = {names for names in clusters if names and ours not in names}
     if not others:
         return members
     return [

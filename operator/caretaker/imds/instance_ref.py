@@ -91,12 +91,12 @@ def _unprobed(labels: Mapping[str, str]) -> str:
     return "" if system == LINUX else f"its operating system is {system}"
 
 
-def most(told: Mapping[tuple[str, ...], int]) -> str:
+def most(counts: Mapping[tuple[str, ...], int]) -> str:
     """The cluster of more than half of the instances whose tags name one; "" = there is none. `told`: names
     -> number of instances with these names."""
-    total = sum(count for names, count in told.items() if names)
+    total = sum(count for names, count in counts.items() if names)
     each = Counter[str]()
-    for names, count in told.items():
+    for names, count in counts.items():
         each.update(dict.fromkeys(names, count))
     return next((name for name, count in each.items() if count * 2 > total), "")
 

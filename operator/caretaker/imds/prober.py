@@ -111,10 +111,10 @@ class Prober:
             return await self._keep(wanting, nodes)
 
     async def _keep(self, wanting: Collection[str], nodes: Collection[str]) -> str:
-        told = self._demands.keys() >= set(wanting)
+        complete = self._demands.keys() >= set(wanting)
         try:
             body = await self._read()
-            wanted = self._wanted(None if told else body, nodes)
+            wanted = self._wanted(None if complete else body, nodes)
             # Without a node to probe, as when EC2 does not answer, what was found still counts: it is in the
             # task's ledger.
             if wanted is not None or not wanting:
@@ -126,7 +126,7 @@ class Prober:
                 raise
             logger.warning("the DaemonTask of the probe: %s", error)
             return str(error)
-        self._settled = told
+        self._settled = complete
         return ""
 
     def _wanted(self, kept: dict[str, Any] | None, nodes: Collection[str]) -> dict[str, Any] | None:

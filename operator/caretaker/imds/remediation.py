@@ -200,9 +200,9 @@ def _referring(versions: Mapping[TemplateRef, str]) -> str:
     named = (
         "LaunchTemplateId && {LaunchTemplateId: LaunchTemplateId} || {LaunchTemplateName: LaunchTemplateName}"
     )
-    told = f"{{{one}: {one}.merge({named}, {{Version: {which}}})}}"
-    own = f"Overrides[].merge(@, {one} && {told} || `{{}}`)"
-    whole = f"LaunchTemplate.merge(@, {told}, Overrides && {{Overrides: {own}}} || `{{}}`)"
+    pinned = f"{{{one}: {one}.merge({named}, {{Version: {which}}})}}"
+    own = f"Overrides[].merge(@, {one} && {pinned} || `{{}}`)"
+    whole = f"LaunchTemplate.merge(@, {pinned}, Overrides && {{Overrides: {own}}} || `{{}}`)"
     return f"AutoScalingGroups[0].MixedInstancesPolicy.merge(@, {{LaunchTemplate: {whole}}})"
 
 

@@ -78,8 +78,8 @@ def audit(
         groups=shown,
         launch_templates=_count(s.launch_template for s in shown.values() if s.state in FIXABLE),
         node_classes=_count(s.node_class for s in shown.values() if s.state in FIXABLE),
-        wrong=_told(shown, WRONG),
-        unknown=_told(shown, frozenset(_ORDER) - WRONG - {"Compliant"}),
+        wrong=_names(shown, WRONG),
+        unknown=_names(shown, frozenset(_ORDER) - WRONG - {"Compliant"}),
     )
 
 
@@ -87,7 +87,7 @@ def _count(names: Iterable[str]) -> int:
     return len(set(names) - {""})
 
 
-def _told(shown: Mapping[GroupName, SourceStatus], states: frozenset[str]) -> tuple[str, ...]:
+def _names(shown: Mapping[GroupName, SourceStatus], states: frozenset[str]) -> tuple[str, ...]:
     return tuple(f"{kind}/{name}: {s.state}" for (kind, name), s in shown.items() if s.state in states)
 
 

@@ -52,9 +52,9 @@ def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> Sta
         return "pending"
     has = dict(observed.options.given())
     now = [(text(has.get(change.field)), change) for change in changes]
-    if any(told not in (change.before, change.after) for told, change in now):
+    if any(value not in (change.before, change.after) for value, change in now):
         return "strayed"
-    if any(told != change.after for told, change in now):
+    if any(value != change.after for value, change in now):
         return "differs"
     return "pending" if observed.pending else "applied"
 

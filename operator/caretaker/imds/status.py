@@ -9,8 +9,8 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.events import Event
 from caretaker.api.imds import (
-    MAX_MEND,
-    MAX_MENDS,
+    MAX_COMMAND,
+    MAX_COMMANDS,
     ExceptionStatus,
     GroupStatus,
     PlanStatus,
@@ -24,7 +24,7 @@ from caretaker.imds.plan import Plan
 from caretaker.imds.remediation import bounded
 from caretaker.imds.source_checks import MAX_MESSAGE
 
-_TOLD: Final = (c.READY, c.PERMISSION_OK, c.COMPLIANT, c.VERIFIED, c.SOURCES_COMPLIANT)
+_REPORTED: Final = (c.READY, c.PERMISSION_OK, c.COMPLIANT, c.VERIFIED, c.SOURCES_COMPLIANT)
 _GOOD: Final = ((c.COMPLIANT, Reason.COMPLIANT), (c.SOURCES_COMPLIANT, Reason.SOURCES_COMPLIANT))
 _TOO_LONG: Final = "; the commands are too long to stand here: caretaker plan -f prints them"
 # What Enforce is busy with, as it should be.
@@ -63,7 +63,7 @@ def _to_change(plan: Plan) -> PlanStatus:
 
 def _bounded(groups: Sequence[GroupStatus]) -> tuple[GroupStatus, ...]:
     """With the commands that fit into a resource."""
-    commands = bounded([one.source.mend if one.source else "" for one in groups], MAX_MEND, MAX_MENDS)
+    commands = bounded([one.source.mend if one.source else "" for one in groups], MAX_COMMAND, MAX_COMMANDS)
     return tuple(map(_with_command, groups, commands))
 
 
@@ -115,7 +115,7 @@ def _same(entry: ExceptionStatus) -> ExceptionStatus:
 def events_of(before: Status, after: Status, spec: Spec | None) -> Sequence[Event]:
     """Transitions: conditions that turn False, and what is a danger of its own."""
     events = list(_spec_events(spec)) if before.observed_generation != after.observed_generation else []
-    for told in _TOLD:
+    for told in _REPORTED:
         now, was = c.find(after.conditions, told), c.find(before.conditions, told)
         if now is not None and now.status == "False" and (was is None or was.reason != now.reason):
             goes_well = now.reason in _PROGRESS

@@ -14,19 +14,19 @@ GIVE: Final = "give the operator credentials, or set spec.aws.roleARN or spec.aw
 ALLOW: Final = "to the identity that spec.aws names"
 
 
-def told(error: AwsError, field: str) -> str:
+def describe(error: AwsError, field: str) -> str:
     """`spec.x: sqs:ReceiveMessage: AccessDenied: ...; what to do`, if anything."""
     about = ROLE if error.service == "sts" else field
-    return f"{about}: {with_mend(error, str(error))}"
+    return f"{about}: {with_remedy(error, str(error))}"
 
 
-def with_mend(error: AwsError, text: str) -> str:
+def with_remedy(error: AwsError, text: str) -> str:
     """The text, and what mends the error where anything does."""
-    mend = _mend(error)
-    return f"{text}; {mend}" if mend else text
+    remedy = _remedy(error)
+    return f"{text}; {remedy}" if remedy else text
 
 
-def _mend(error: AwsError) -> str:
+def _remedy(error: AwsError) -> str:
     if error.access_denied and error.service == "sts":
         return "let the operator's identity assume it in its trust policy, and allow that sts:AssumeRole"
     if error.access_denied:

@@ -112,7 +112,7 @@ class ConcurrencyLimiter:
         left = {group for group in stand.waiting if group not in waiting}
         stand.busy, stand.waiting, stand.wanting = dict(busy), dict(waiting), dict(wanting)
         stand.noted, stand.on_free = clock, on_free
-        self._tell(key, left | {group for group, n in before.items() if busy.get(group, 0) < n})
+        self._notify(key, left | {group for group, n in before.items() if busy.get(group, 0) < n})
 
     def recorded(self, key: Key) -> None:
         """The noted plan of this resource was written to status."""
@@ -123,9 +123,9 @@ class ConcurrencyLimiter:
         """`key` is gone."""
         stand = self._stands.pop(key, None)
         if stand is not None:
-            self._tell(key, {*stand.busy, *stand.waiting})
+            self._notify(key, {*stand.busy, *stand.waiting})
 
-    def _tell(self, key: Key, groups: Iterable[str]) -> None:
+    def _notify(self, key: Key, groups: Iterable[str]) -> None:
         freed = set(groups)
         for other, stand in self._stands.items():
             if other != key and freed & stand.waiting.keys():

@@ -20,7 +20,7 @@ from caretaker.s3refresh.resource import FINALIZER
 from caretaker.s3refresh.snapshot import Rejection, Snapshot
 
 # So many calls in a row have to fail before Ready says so: a gateway that is busy refuses now and then.
-FAILURES_TOLD: Final = 3
+FAILURES_REPORTED: Final = 3
 SHOWN: Final = 3
 # Reasons of Ready=False that end only by somebody's hand.
 STALLING: Final = frozenset(
@@ -116,7 +116,7 @@ def _starting(snapshot: Snapshot, _: Plan) -> ConditionState | None:
 
 
 def _failing(_: Snapshot, plan: Plan) -> ConditionState | None:
-    failing = [t for t in plan.targets if t.failure is not None and t.failure.count >= FAILURES_TOLD]
+    failing = [t for t in plan.targets if t.failure is not None and t.failure.count >= FAILURES_REPORTED]
     return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
 
 

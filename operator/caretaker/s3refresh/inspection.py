@@ -26,7 +26,7 @@ async def look(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
         answer = await sqs.get_queue_attributes(QueueUrl=source.queue_url, AttributeNames=ATTRIBUTES)
     except AwsError as error:
         return msgspec.structs.replace(
-            before, problem=advice.told(error, advice.QUEUE), code=str(error.error_class)
+            before, problem=advice.describe(error, advice.QUEUE), code=str(error.error_class)
         )
     found = answer.get("Attributes", {})
     view = view_of(found, source, None)

@@ -37,12 +37,12 @@ def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[
         arn = location[: len(location) - len(prefix)].rstrip("/")
         bucket = access_points.get(arn) or access_points.get(name)
         if not bucket:
-            raise UnresolvedError(_mend(f"access point {name}", name))
+            raise UnresolvedError(_remedy(f"access point {name}", name))
     else:
         name, _, prefix = resource.partition("/")
         bucket = access_points.get(name) if _ALIAS.fullmatch(name) else name
         if not bucket:
-            raise UnresolvedError(_mend(f"access point alias {name}", name))
+            raise UnresolvedError(_remedy(f"access point alias {name}", name))
     prefix = prefix.strip("/")
     return bucket, f"{prefix}/" if prefix else ""
 
@@ -64,7 +64,7 @@ def _at(share: Share, place: str) -> Share:
     return msgspec.structs.replace(share, bucket=bucket, prefix=prefix, ready=False)
 
 
-def _mend(what: str, name: str) -> str:
+def _remedy(what: str, name: str) -> str:
     return (
         f"which bucket {what} belongs to is not known: add `{name}: BUCKET` to "
         "spec.target.storageGateway.accessPointBuckets"

@@ -245,7 +245,7 @@ class Poller:
     def _set_behind(self, *, behind: bool) -> None:
         if self.behind != behind:
             self.behind = behind
-            self._tell(self._readers)
+            self._notify(self._readers)
 
     async def _room(self) -> None:
         """Wait while readers are behind. What some have answered for and one has not until it comes again is
@@ -287,7 +287,7 @@ class Poller:
             body = one.get("Body", "")
             news |= await self._take(one["MessageId"], one["ReceiptHandle"], body)
             count, size = count + 1, size + len(body)
-        self._tell(news)
+        self._notify(news)
         return count, size
 
     async def _take(self, name: str, receipt: str, body: str) -> set[Hashable]:
@@ -319,19 +319,19 @@ class Poller:
         self._problems[what] = (error, time.monotonic())
         if before is None or str(before) != str(error):
             logger.warning("the queue cannot be used: %s", error)
-            self._tell(self._readers)
+            self._notify(self._readers)
 
     def _answered(self) -> None:
-        self._mended(RECEIVE)
+        self._recovered(RECEIVE)
         if not self.heard:
             self.heard = True
-            self._tell(self._readers)
+            self._notify(self._readers)
 
-    def _mended(self, what: str) -> None:
+    def _recovered(self, what: str) -> None:
         if self._problems.pop(what, None) is not None:
-            self._tell(self._readers)
+            self._notify(self._readers)
 
-    def _tell(self, readers: Iterable[Hashable]) -> None:
+    def _notify(self, readers: Iterable[Hashable]) -> None:
         for reader in list(readers):
             on_news = self._readers.get(reader)
             if on_news is not None:
@@ -372,7 +372,7 @@ class Poller:
                 if not error.transient:
                     self._failed(work.__name__, error)
             else:
-                self._mended(work.__name__)
+                self._recovered(work.__name__)
 
     async def _delete(self, batch: Batch) -> None:
         answer = await self._sqs.delete_message_batch(

@@ -150,11 +150,15 @@ def no_dead_letter_queue(source: SQSSource, name: str) -> str:
 
 
 def _redrive(found: Mapping[str, str], url: str) -> str:
-    mend = f"add one with maxReceiveCount {MIN_RECEIVES} or more, or set spec.source.sqs.malformed to Discard"
+    remedy = (
+        f"add one with maxReceiveCount {MIN_RECEIVES} or more, or set spec.source.sqs.malformed to Discard"
+    )
     try:
         receives = int(json.loads(found["RedrivePolicy"])["maxReceiveCount"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return f"{url} has no dead-letter queue (RedrivePolicy), and malformed is DeadLetter: {mend}"
+        return f"{url} has no dead-letter queue (RedrivePolicy), and malformed is DeadLetter: {remedy}"
     if receives < MIN_RECEIVES:
-        return f"{url}: maxReceiveCount is {receives}, so that an outage fills the dead-letter queue: {mend}"
+        return (
+            f"{url}: maxReceiveCount is {receives}, so that an outage fills the dead-letter queue: {remedy}"
+        )
     return ""

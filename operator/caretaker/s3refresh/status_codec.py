@@ -126,15 +126,15 @@ def _last(last: LastCall) -> wire.LastStatus | None:
     if last == LastCall():
         return None
 
-    def told(moment: float) -> str | None:
+    def formatted(moment: float) -> str | None:
         return format_micros(moment) if moment else None
 
     ended = last.result == "Succeeded" and last.completed_at >= last.accepted_at > 0
     return wire.LastStatus(
-        requested_at=told(last.requested_at),
-        accepted_at=told(last.accepted_at),
-        completed_at=told(last.completed_at),
-        full_at=told(last.full_at),
+        requested_at=formatted(last.requested_at),
+        accepted_at=formatted(last.accepted_at),
+        completed_at=formatted(last.completed_at),
+        full_at=formatted(last.full_at),
         full_seconds=round(last.full_seconds) or None,
         duration_seconds=round(last.completed_at - last.accepted_at) if ended else None,
         folders=last.folders,

@@ -150,7 +150,7 @@ class Worker:
         """What to tell of `problem`; "" while there is none."""
         readings = self.config.readings if self.config is not None else ()
         found = zip((poller.problem for poller in self._pollers), readings, strict=False)
-        return next((advice.told(error, of.field) for error, of in found if error is not None), "")
+        return next((advice.describe(error, of.field) for error, of in found if error is not None), "")
 
     @property
     def reading(self) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.api.imds import MAX_MEND, GroupStatus, Options, SourceStatus
+from caretaker.api.imds import MAX_COMMAND, GroupStatus, Options, SourceStatus
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import (
@@ -341,7 +341,7 @@ def test_a_mixed_instances_policy_is_as_good_as_its_worst_template_and_sent_back
     assert (source.state, source.launch_template, source.version) == ("Drifted", "lt-1", "1")
     assert '"InstanceType"' not in source.mend, "no copy of what it is now: that is read when it is run"
     assert source.mend.endswith(f') && {GROUP} --mixed-instances-policy "$m"')
-    assert len(source.mend) < MAX_MEND
+    assert len(source.mend) < MAX_COMMAND
     all_of_them = known(template(GOOD), template(GOOD, name="lt-2"), template(GOOD, name="lt-3"), group=group)
     assert found(all_of_them).groups[SPOT].state == "Compliant"
     two = known(template(GOOD), template(BAD, name="lt-2"), template({}, name="lt-3"), group=group)

@@ -5,8 +5,8 @@ import pytest
 
 from caretaker.api.conditions import find
 from caretaker.api.imds import (
-    MAX_MEND,
-    MAX_MENDS,
+    MAX_COMMAND,
+    MAX_COMMANDS,
     BreakerStatus,
     CanaryStatus,
     ChangedGroup,
@@ -96,13 +96,13 @@ def test_a_command_that_does_not_fit_is_left_out_whole_and_told() -> None:
     def group(number: int, size: int) -> GroupStatus:
         return GroupStatus("AutoScalingGroup", f"g{number}", source=SourceStatus("Drifted", mend="x" * size))
 
-    long = status_of(view(), Plan(groups=(group(1, MAX_MEND), group(2, MAX_MEND + 1))), NOW)
-    assert [len(one.source.mend) for one in long.groups if one.source] == [MAX_MEND, 0]
+    long = status_of(view(), Plan(groups=(group(1, MAX_COMMAND), group(2, MAX_COMMAND + 1))), NOW)
+    assert [len(one.source.mend) for one in long.groups if one.source] == [MAX_COMMAND, 0]
     assert long.groups[1].source is not None
     assert "caretaker plan -f" in long.groups[1].source.message
-    many = status_of(view(), Plan(groups=tuple(group(number, MAX_MEND) for number in range(100))), NOW)
-    assert sum(len(one.source.mend) for one in many.groups if one.source) == MAX_MENDS
-    assert status_of(view(many), Plan(groups=tuple(group(n, MAX_MEND) for n in range(100))), LATER) is many
+    many = status_of(view(), Plan(groups=tuple(group(number, MAX_COMMAND) for number in range(100))), NOW)
+    assert sum(len(one.source.mend) for one in many.groups if one.source) == MAX_COMMANDS
+    assert status_of(view(many), Plan(groups=tuple(group(n, MAX_COMMAND) for n in range(100))), LATER) is many
 
 
 def test_events_tell_when_sources_drift_and_when_they_are_mended() -> None:
@@ -268,7 +268,7 @@ def test_why_a_task_cannot_be_written_is_told_before_why_it_cannot_be_read() -> 
 def test_a_message_gives_way_to_the_note_that_a_command_is_too_long() -> None:
     note = "; the commands are too long to stand here: caretaker plan -f prints them"
     for message, kept in (("short", "short"), ("x" * MAX_MESSAGE, "x" * (MAX_MESSAGE - len(note)))):
-        source = SourceStatus("Drifted", "lt-1", message=message, mend="x" * (MAX_MEND + 1))
+        source = SourceStatus("Drifted", "lt-1", message=message, mend="x" * (MAX_COMMAND + 1))
         group = GroupStatus("AutoScalingGroup", "a", 3, source=source)
         (made,) = status_of(view(), Plan(groups=(group,)), NOW).groups
         shown = msgspec.structs.replace(source, message=kept + note, mend="")

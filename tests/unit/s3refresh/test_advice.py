@@ -60,4 +60,4 @@ from caretaker.s3refresh import advice
     ],
 )
 def test_told(error: AwsError, words: str) -> None:
-    assert advice.told(error, advice.QUEUE) == words
+    assert advice.describe(error, advice.QUEUE) == words

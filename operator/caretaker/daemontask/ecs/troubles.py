@@ -25,11 +25,11 @@ _REASONS: Final = {
 def trouble_of(error: AwsError, field: str) -> Trouble:
     """The trouble of a failed call. `field`: the field of the spec that the call is about."""
     about = ROLE if error.service == "sts" else field
-    mend = _mend(error)
+    remedy = _remedy(error)
     reason = _REASONS.get(error.error_class, Reason.UNREACHABLE)
     if error.not_found:
         reason = _absent(error)
-    message = f"{about}: {error}{f'; {mend}' if mend else ''}"
+    message = f"{about}: {error}{f'; {remedy}' if remedy else ''}"
     absent = error.not_found and error.service == "ecs"
     return Trouble(reason, message, error.transient, absent=absent)
 
@@ -45,7 +45,7 @@ def _absent(error: AwsError) -> str:
     return Reason.SERVICE_NOT_FOUND if error.code.startswith("ServiceNotFound") else Reason.CLUSTER_NOT_FOUND
 
 
-def _mend(error: AwsError) -> str:
+def _remedy(error: AwsError) -> str:
     if error.access_denied and error.service == "sts":
         return "let the operator's identity assume it in its trust policy, and allow that sts:AssumeRole"
     if error.access_denied:

@@ -166,13 +166,13 @@ class Worker:
         except NotLeader as error:  # the guard: nothing was sent
             logger.info("cluster %s is left as it is: %s", name, error)
             self._put_off(name, since, calls)
-            self._tell(None, since)
+            self._count(None, since)
             return
         except Exception as error:  # an unexpected response must not end the worker
             logger.exception("the look at cluster %s failed", name)
             trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
         self._looked(name, since, service, trouble, calls)
-        self._tell(service, since)
+        self._count(service, since)
 
     def _wanted(self, name: str, *, learn: bool) -> CheckParams:
         spec, state = self.spec, self.clusters[name]
@@ -240,7 +240,7 @@ class Worker:
         )
         self._on_news()
 
-    def _tell(self, service: ServiceState | None, since: float) -> None:
+    def _count(self, service: ServiceState | None, since: float) -> None:
         if service is None:
             result = "Failed"
         elif service.was is not None:

@@ -1,5 +1,5 @@
-"""Makes the TargetClient of a spec. Every module on this package's path with a TARGET_TYPE is a target, and no
-other module lists them."""
+"""Makes the TargetClient of a spec. Every module on this package's path with a TARGET_TYPE is a target, and
+no other module lists them."""
 
 import importlib
 import pkgutil

@@ -87,9 +87,9 @@ class Jobs:
                 await self._client.create(self._path, body, dict, params=STRICT_DRY_RUN)
         except ApiError as error:
             if error.transient:  # it said nothing of the Job: asked again soon
-                return Discovery(shares=of_buckets(self._buckets), faults=(_told(error),))
+                return Discovery(shares=of_buckets(self._buckets), faults=(_api_message(error),))
             # A refusal for any other reason, such as a quota, may have passed when a Job is due.
-            invalid, fault = error.status in (400, 422), _told(error)
+            invalid, fault = error.status in (400, 422), _api_message(error)
             barred = fault if error.terminating else ""
         known = of_buckets(self._buckets, ready=not invalid)
         return Discovery(complete=True, shares=known, faults=(fault,) if fault else (), barred=barred)
@@ -199,7 +199,7 @@ def _with_env(container: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, A
     return {**container, "env": [*([] if taken else [ours]), *own]}
 
 
-def _told(error: ApiError) -> str:
+def _api_message(error: ApiError) -> str:
     """A refusal, with paths as the user wrote them: the Job's `spec.x` is `spec.target.job.x`."""
     causes = [
         f"{'spec.target.job.' + field.removeprefix('spec.') if field.startswith('spec.') else field}: {said}"

@@ -39,7 +39,7 @@ class Payload(msgspec.Struct, frozen=True, rename="camel"):
 def payload_of(share: Share, claim: Claim) -> bytes:
     """The object, at most MAX_BYTES. It holds no "$", which Kubernetes would expand in a variable's value."""
     everything = claim.request.scope == EVERYTHING
-    told = Payload(
+    payload = Payload(
         claim_id=claim.id,
         bucket=share.bucket,
         prefix=share.prefix,
@@ -49,12 +49,14 @@ def payload_of(share: Share, claim: Claim) -> bytes:
         first_event_at=format_micros(claim.since),
         last_event_at=format_micros(claim.started_at),
     )
-    text = _encoded(told)
+    text = _encoded(payload)
     if len(text) > MAX_BYTES:
-        text = _encoded(msgspec.structs.replace(told, folders=(), recursive=True, all=True, truncated=True))
+        text = _encoded(
+            msgspec.structs.replace(payload, folders=(), recursive=True, all=True, truncated=True)
+        )
     return text
 
 
-def _encoded(told: Payload) -> bytes:
+def _encoded(payload: Payload) -> bytes:
     # A key of JSON is ours, so a dollar stands within a value only, where the escape means the same.
-    return msgspec.json.encode(told).replace(b"$", b"\\u0024")
+    return msgspec.json.encode(payload).replace(b"$", b"\\u0024")

@@ -157,7 +157,7 @@ class StorageGatewayShares:
                 undescribed += [_unseen(one, region) for one in silent.values()]
             except AwsError as error:
                 complete = False
-                faults.append(advice.told(error, f"{GATEWAYS} in {region}"))
+                faults.append(advice.describe(error, f"{GATEWAYS} in {region}"))
         there = {share.arn for share in (*known, *undescribed)}
         missing = set(self._spec.shares.file_share_arns) - there - unresolved.keys()
         if complete and missing:
@@ -181,7 +181,7 @@ class StorageGatewayShares:
                 share.id,
                 claim.id,
                 code=code or "Unknown",
-                message=advice.with_mend(error, error.message),
+                message=advice.with_remedy(error, error.message),
                 refused=_perhaps_a_folder(error),
             )
         name = answer.get("NotificationId", "")

@@ -124,8 +124,8 @@ class TestFaults:
     def test_mends_are_those_of_whoever_asks(self) -> None:
         nobody = AwsError(ErrorClass.NO_IDENTITY, "NoCredentials", "none")
         found = prospect(
-            queue=QueueView(problem=advice.told(nobody, advice.QUEUE)),
-            faults=(advice.told(nobody, "spec.target.storageGateway in eu-west-1"),),
+            queue=QueueView(problem=advice.describe(nobody, advice.QUEUE)),
+            faults=(advice.describe(nobody, "spec.target.storageGateway in eu-west-1"),),
             complete=False,
         )
         told = [said for _, said in faults_of(found.aws_state)]
