@@ -167,7 +167,7 @@ class ResultStatus(Wire, frozen=True):
 
 
 class ResultError(Wire, frozen=True):
-    """A node whose run succeeded without telling what it should."""
+    """A node whose run succeeded without a valid result."""
 
     node_name: str
     message: str

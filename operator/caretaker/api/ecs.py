@@ -52,7 +52,7 @@ class EcsSpec(Wire, frozen=True):
 
     @property
     def revision(self) -> str:
-        """Of whose services, and of which one, status tells. The other fields say how it is kept."""
+        """Identifies the account and the service of status. The other fields say how its count is set."""
         aws = self.aws
         return h10(aws.region, aws.role_arn, aws.endpoint_urls.get("ecs", ""), self.service)
 

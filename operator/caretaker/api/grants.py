@@ -1,6 +1,6 @@
 """Who may use which AWS identity, queue and endpoint: the setting, and the check of a spec.
 
-Pure. Without it anybody who may create a resource could drain any queue that the operator can read. Inputs:
+Pure. Without it every user who may create a resource could drain any queue that the operator reads. Inputs:
 the setting's text and a resource's spec. It must not look up anything.
 """
 
@@ -55,8 +55,8 @@ class Grants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def default(cls, operator_namespace: str) -> Self:
-        """The operator's own identity to IMDSPolicies and, for every queue, to its own namespace. Roles and
-        endpoints to nobody."""
+        """The operator's own identity to IMDSPolicies and, for every queue, to its own namespace. No roles
+        or endpoints."""
         own = Grant((operator_namespace,), queue_arns=("*",), own_identity=True)
         return cls((own, Grant(imds_policies=True, own_identity=True)))
 
@@ -75,7 +75,7 @@ class Grants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What a namespace may not use. `field` is a path in the resource, `message` says the mend as well."""
+    """A field that the namespace may not use: its path in the resource, and a message with the remedy."""
 
     field: str
     namespace: str

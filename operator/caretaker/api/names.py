@@ -42,7 +42,7 @@ RERUN_NODES: Final = f"{GROUP}/rerun-nodes"  # JSON {node name: RFC 3339 time}: 
 RESUME_AT: Final = f"{GROUP}/resume-at"  # RFC 3339 time: failures before it no longer pause the rollout
 LEDGER_DECISION: Final = f"{GROUP}/ledger"  # rerun | assume-done [: nodes], when a ledger is lost
 
-# Annotations on ledger ConfigMaps: what a copy of an earlier time and one that was cut are told by.
+# Annotations on ledger ConfigMaps: they reveal an older copy, and one that lacks entries.
 LEDGER_WRITES: Final = f"{GROUP}/ledger-writes"  # number of the write that made it, growing for ever
 LEDGER_RECORDS: Final = f"{GROUP}/ledger-records"  # how many nodes that write left in it
 

@@ -131,7 +131,7 @@ def _own(marks: dict[str, str] | None) -> dict[str, str]:
 
 
 def _boot_id(text: str) -> str:
-    """What a node tells, or its hash: it is kept in the ledger and in Pods, where room is short."""
+    """The node's boot ID, or its hash: the ledger and Pods, where room is short, have a copy."""
     plain = text.isascii() and text.isprintable() and len(text) <= _BOOT_ID
     return text if plain else f"hash-{h10(text)}"
 

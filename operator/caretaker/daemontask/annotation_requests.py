@@ -77,7 +77,7 @@ def _decision(text: str) -> tuple[str, frozenset[str]]:
 
 
 def _unknown(marks: Iterable[str]) -> Iterator[str]:
-    """Annotations under our own prefix that mean nothing: a slip that nobody would notice."""
+    """Unknown annotations under our own prefix: a typing error would go unnoticed."""
     for key in sorted(set(marks).difference(KNOWN)):
         if key.startswith(f"{names.GROUP}/"):
             close = difflib.get_close_matches(key, KNOWN, n=1, cutoff=0.8)

@@ -13,7 +13,7 @@ from caretaker.api.daemontask import Budget, Spec, resolve
 from caretaker.api.times import format_time
 from caretaker.daemontask import cron_calendar
 
-# Windows that follow each other without a gap: after so many, or beyond a year, the end is not told.
+# Windows that follow each other without a gap: after so many, or beyond a year, the end is not reported.
 _CHAIN: Final = 32
 _FORESIGHT: Final = 366 * 86400.0
 

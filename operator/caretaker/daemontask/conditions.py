@@ -45,7 +45,7 @@ def conditions_of(facts: Facts) -> Iterable[Condition]:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing new is started")
 
 
-# Reasons of Ready=False that end only by somebody's hand, and the reason that Stalled then gives.
+# Reasons of Ready=False that end only by an action of the user, and the reason that Stalled then gives.
 STALLING: Final = {
     Reason.LEDGER_LOST: Reason.LEDGER_LOST,
     Reason.INVALID_SPEC: Reason.INVALID_SPEC,
@@ -109,7 +109,7 @@ def _paused(facts: Facts) -> ConditionState | None:
 
 def _failed(facts: Facts) -> ConditionState | None:
     """Retries are exhausted on more nodes than failurePolicy lets pass: Continue lets maxFailedNodes pass,
-    Pause and Fail only go on that far, and somebody has to look."""
+    Pause and Fail only go on that far, and the user has to look."""
     lets_pass = facts.snapshot.task.spec.failure_policy.action == "Continue"
     wrong = facts.plan.rollout.beyond if lets_pass else facts.failed > 0
     return ("False", Reason.NODES_FAILED, progress(facts)) if wrong else None
@@ -288,7 +288,7 @@ def _nodes_failed(facts: Facts) -> tuple[str, str] | None:
 
 def _ledger_corrupt(facts: Facts) -> tuple[str, str] | None:
     corrupt = facts.snapshot.ledger.corrupt
-    # With AtMostOnce the next pass finds an entry that can be read: it stands until somebody has looked.
+    # With AtMostOnce the next pass finds an entry that can be read: it stands until the user has looked.
     unknown = {r.node.name for r in facts.plan.failed if r.entry is not None and was_unreadable(r.entry)}
     if not (corrupt or unknown):
         return None

@@ -49,7 +49,7 @@ FLUSH_INTERVAL: Final = 0.9
 
 # Seconds within which the first intents of a pass count as a look at the ledger, however long the writes
 # take. Its Pods are then sent for CONFIRMED_SECONDS, and with the timeout of that write (5 s) this stays
-# below intents.PATIENCE: until then nobody takes the Pod for one that will not come.
+# below intents.PATIENCE: until then no operator takes the Pod for one that will not come.
 INTENT_SECONDS: Final = 11.0
 
 
@@ -100,7 +100,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             return None
         task, invalid = read_task(raw)
         state = self._task_states.of(key, task.metadata.uid)
-        # Told before the ledger is read, which is never behind it therefore.
+        # Read before the ledger, which is therefore never behind it.
         reported = task.status.ledger
         if await self._load_ledger(state, task):
             # What is recorded must never be newer than the task, or a run that an older spec asked for
@@ -347,11 +347,10 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         return None
 
     async def _look_after_write(self, plan: Plan, state: TaskState, written: Written) -> None:
-        """From when on the ledger counts as looked at, after it was written.
+        """The time from which the ledger counts as read, after it was written.
 
-        An intent is a look by itself: nobody else starts its run, nor gives it up within its patience. What
-        was too late for that is left to the next plan. Without intents, a write that took long needs another
-        look.
+        An intent is a check by itself: no other operator starts its run, nor gives it up within PATIENCE.
+        Starts that were too late are left to the next plan. Without intents, a slow write needs another read.
         """
         now = time.monotonic()
         if plan.intents:
@@ -367,8 +366,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             state.confirmed = now
 
     async def _withdraw(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> None:
-        """Take back at once the intents of this pass whose Pods were not created, for certain: after a crash
-        nobody would know. What fails here is left to the next plan."""
+        """Take back at once the intents of this pass whose Pods were certainly not created: that knowledge
+        would not survive a crash. What fails here is left to the next plan."""
         back = {
             name: withdrawn(entry)
             for name, entry in plan.intents.items()

@@ -1,4 +1,4 @@
-"""Which transitions of a DaemonTask are worth an Event.
+"""The transitions of a DaemonTask that are Events.
 
 Pure: compares the status that stands with the one being written. Events are about the rollout, never about a
 node: each reason is posted once in a rollout, or once in QUIET seconds of it. What has been posted stands in
@@ -23,11 +23,11 @@ _SHOWN = 5
 _ONCE: Final = ("RunStarted", "RunSucceeded", "RolloutComplete")
 # What people and schedules do is posted as often as they do it.
 _EACH: Final = ("Suspended", "Resumed", "ScheduleMissed")
-# Reasons of Ready of a revision that is complete because nobody has to wait for its schedule.
+# Reasons of Ready of a revision that is complete because no caller has to wait for its schedule.
 _BY_SCHEDULE = (Reason.AWAITING_SCHEDULE, Reason.RUNNING)
 # Reasons of Degraded that have Events of their own, which a graver reason does not hide.
 _WITH_EVENTS = (Reason.NODES_FAILED, Reason.INVALID_RESULTS)
-# Reasons of Progressing that are worth an Event.
+# Reasons of Progressing that are Events.
 _OF_PROGRESSING = (Reason.PROGRESS_DEADLINE_EXCEEDED, Reason.LARGE_PODS)
 _ABSENT: Final = Condition("", "False", "")
 # In place of messages that count nodes, which differ from one pass to the next.
@@ -74,7 +74,7 @@ def _posted(before: Status, after: Status, asked: Rollout) -> Iterable[PostedEve
         return ()
     if (before.observed_generation, was.resume_at) == (after.observed_generation, asked.resume_at):
         return was.events
-    # Whoever changes the task or has it resumed wants to hear what becomes of that.
+    # The result of a change or a resume of the task is always an Event.
     return [event for event in was.events if event.reason in _ONCE]
 
 

@@ -35,7 +35,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def busy(self) -> bool:
-        """Whether something still moves without anybody's help."""
+        """Whether the rollout still makes progress by itself."""
         waiting = self.pending > 0 and not self.plan.hold and not self.plan.jammed
         return self.active > len(self.plan.stuck) or waiting
 

@@ -1,4 +1,4 @@
-"""What the operator would do with a task, told to a person: the state of each node, and who runs when.
+"""The operator's next actions on a task, for the CLI: the state of each node, and when each runs.
 
 Pure: Snapshot -> Forecast, by the planner that the operator itself uses. It decides nothing of its own.
 """
@@ -37,7 +37,7 @@ class NodeState(msgspec.Struct, frozen=True, rename="camel"):
     exit_code: int | None
     pod: str | None  # the Pod that the state is about; None when there is none (any more)
     run_key: str | None  # of the run under way, else of the one that is due, else of the last one
-    results: dict[str, Value] | None = None  # what the last run that was recorded told
+    results: dict[str, Value] | None = None  # of the last recorded run
     slot: bool = False  # holds one of the slots of parallelism and budgets
 
 

@@ -1,6 +1,6 @@
 """Runs at most once (`runGuarantee: AtMostOnce`): what stands in the ledger before a Pod is created.
 
-Pure. An intent is the record of a run whose end nobody knows yet, and it says the worst: Failed,
+Pure. An intent is the record of a run whose end is not known yet, and it says the worst: Failed,
 OutcomeUnknown. So a run that is lost is never repeated, whatever crashed, not even by an operator too old to
 know intents. Its token names the one pass that wrote it: only that pass may create the Pod, and only once.
 
@@ -9,7 +9,7 @@ know intents. Its token names the one pass that wrote it: only that pass may cre
        |  |     it cannot have run, as its writer knows
        |  '----------------------------------------> the entry before it: the run is due again
        |        no Pod is to be seen, for PATIENCE
-       '-------------------------------------------> OutcomeUnknown, told to people; if the Pod shows up
+       '-------------------------------------------> OutcomeUnknown, reported; if the Pod shows up
                                                      nevertheless, it is recorded yet
 """
 
@@ -101,7 +101,7 @@ def _after(entry: Entry, before: Entry | None, trigger: str, at: int) -> Entry:
 
 
 def _slim(entry: Entry) -> Entry:
-    """Without what withdrawn() can tell, or what is not worth its room: two full entries for each of 1,000
+    """Without what withdrawn() can derive, or what takes too much room: two full entries for each of 1,000
     nodes are more than a ConfigMap holds."""
     return msgspec.structs.replace(
         entry,
@@ -178,19 +178,19 @@ def was_unreadable(entry: Entry) -> bool:
 
 
 def is_made_up(entry: Entry) -> bool:
-    """Whether it is of no Pod that anybody knows, though its run is over or taken for it."""
+    """Whether it names no Pod, though its run is over or counts as over."""
     return entry.result != "Retry" and not (entry.pod_uid or entry.intent)
 
 
 def pod_of(task: WireMeta, entry: Entry) -> str:
-    """The name of the Pod that the entry is about; empty where it is about none that anybody knows."""
+    """The name of the Pod that the entry is about; "" = it names none."""
     if not (entry.pod_uid or entry.intent):
         return ""
     return pod_name(task.name, task.uid, entry.node_uid, entry.pod_seq or entry.seq)
 
 
 def quiet_from(entry: Entry, scale: float) -> float:
-    """When no create can be under way any more that whoever stored this entry did not know of."""
+    """When no create can be under way any more that was unknown to the writer of this entry."""
     return entry.finished_at + PATIENCE * scale + 1.0
 
 

@@ -77,8 +77,8 @@ def lost_at(inputs: DecisionInput, node: Node, pod: Pod) -> float:
 
 
 def _outdated(inputs: DecisionInput, pod: Pod) -> Decision | None:
-    """A Pod that cannot start or end, of a template that was changed since: waiting for its end would mean to
-    wait for ever, and a mended image or request would mend nothing."""
+    """A Pod that cannot start or end, of a template that was changed since: its end would never come, and a
+    corrected image or request would have no effect."""
     stuck = pod.unschedulable if not pod.node_name else pod.waiting not in STARTING
     if pod.phase != "Pending":
         stuck = pod.waiting == CRASH_LOOP

@@ -114,7 +114,9 @@ def decided(snapshot: Snapshot) -> AnnotationRequests:
     requests = read_requests(snapshot.task)
     if not snapshot.ledger.lost or requests.ledger != ASSUME_DONE:
         return requests
-    why = _unproved(snapshot, requests) if not requests.assumed else _strangers(snapshot, requests.assumed)
+    why = (
+        _unproved(snapshot, requests) if not requests.assumed else _unknown_nodes(snapshot, requests.assumed)
+    )
     return msgspec.structs.replace(requests, ledger="", refused=why) if why else requests
 
 
@@ -133,11 +135,11 @@ def _unproved(snapshot: Snapshot, requests: AnnotationRequests) -> str:
     )
 
 
-def _strangers(snapshot: Snapshot, assumed: Iterable[str]) -> str:
-    strange = sorted(set(assumed) - snapshot.nodes.keys())
-    if not strange:
+def _unknown_nodes(snapshot: Snapshot, assumed: Iterable[str]) -> str:
+    unknown = sorted(set(assumed) - snapshot.nodes.keys())
+    if not unknown:
         return ""
-    return f"{ASSUME_DONE} is not carried out: there is no node {', '.join(strange[:5])}"
+    return f"{ASSUME_DONE} is not carried out: there is no node {', '.join(unknown[:5])}"
 
 
 def assumed(snapshot: Snapshot, requests: AnnotationRequests, node: Node) -> tuple[Result, str] | None:

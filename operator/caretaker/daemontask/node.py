@@ -188,7 +188,7 @@ def _settle(inputs: DecisionInput, node: Node, entry: Entry | None) -> Entry | N
             message="reboots started 3 runs within 6 h; fix the node, then rerun it",
             run_key=key_of(inputs, node, entry.nonce),
             boot_id=node.boot_id,
-            results=None,  # of a failed node nobody asks, and there is no room for both
+            results=None,  # not needed of a failed node, and there is no room for both
             fault=None,
         )
     return settled

@@ -30,7 +30,7 @@ _Operator = Callable[[str | None, Collection[Any]], bool]  # (the label's value,
 _Requirement = tuple[str, _Operator, Collection[Any]]
 _Term = tuple[tuple[_Requirement, ...], tuple[_Requirement, ...]]  # (expressions, fields)
 
-# What DaemonSet pods tolerate, less `unschedulable`: a cordon says that somebody works on the node.
+# What DaemonSet pods tolerate, less `unschedulable`: a cordon says that the node is being serviced.
 DEFAULT_TOLERATIONS: Final[tuple[Toleration, ...]] = (
     {"key": NOT_READY, "operator": "Exists", "effect": "NoExecute"},
     {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"},

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from caretaker.api.podtypes import STRUCTS
 
-# Of pointers, where Go tells an empty value from none: those whose empty object says nothing.
+# Pointers, for which Go distinguishes an empty value from none: those whose empty object means nothing.
 _EMPTY: Final = frozenset(
     {
         ("Affinity", "nodeAffinity"),
@@ -63,7 +63,7 @@ _SCALES: Final = {  # of a quantity of one, in 10^-9
 _DECIMALS: Final = tuple((mark, _SCALES[mark]) for mark in _DECIMAL)
 _BINARIES: Final = tuple((mark, _SCALES[mark]) for mark in _BINARY)
 _EXPONENTS: Final = tuple(zip(_EXPONENT, (scale for _, scale in _DECIMALS), strict=True))
-# More in one map are of nobody who wants them in other words, and would take too long.
+# A map with more quantities is not normalised: it would take too long.
 _QUANTITIES: Final = 32
 
 

@@ -108,7 +108,7 @@ def plan(snapshot: Snapshot) -> Plan:
     if frozen:
         # Anything written now would make the lost shard look present again.
         result.records, result.deletes = {}, []
-        result.wake = 0.0  # nothing but somebody's decision changes this
+        result.wake = 0.0  # only a decision of the user changes this
         return result
     result.forget = snapshot.forget
     undeletable = _undeletable_orphans(snapshot, result)
@@ -129,10 +129,10 @@ def plan(snapshot: Snapshot) -> Plan:
 
 def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
     """Names of nodes about which the view may be older than the ledger and the Pods, which another operator
-    may have written; a look at the API server tells.
+    may have written; a read from the API server decides.
 
-    The plan starts or records there because of a UID or a boot ID that the ledger does not have or does not
-    tell, or deletes a Pod of a node that it does not know.
+    The plan starts or records there because of a UID or a boot ID that the ledger does not have or cannot
+    show, or deletes a Pod of a node that it does not know.
     """
     rebooting = NODE_REBOOT in snapshot.task.spec.rerun_on
     nodes, entries, found = snapshot.nodes, snapshot.ledger.entries, set()
@@ -157,9 +157,9 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
 def unlisted(snapshot: Snapshot, plan: Plan) -> dict[str, str]:
     """Node name -> UID of the nodes where a Pod matters that the view may not show.
 
-    To a start where the ledger does not know the node's last Pod, or knows that it may live on: the next Pod
-    has another name, so the API server would not refuse it. To a record in place of a broken or lost entry:
-    a Pod that followed those of the view tells, if of the same run, and else what they tell is past.
+    It matters to a start where the ledger does not know the node's last Pod, or knows that it may live on:
+    the next Pod has another name, so the API server would not refuse it. It matters to a record in place of a
+    broken or lost entry: a newer Pod of the same run decides its result, and one of another run outdates it.
     """
     records = plan.records.items()
     found = {name: record.node_uid for name, record in records if _is_forgotten(snapshot.ledger, name)}
@@ -255,7 +255,7 @@ def _list(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
 def _is_unplaced(snapshot: Snapshot, report: NodeReport) -> bool:
     decision = report.decision
     if decision.reason in ("Cordoned", "NodeDeleting"):
-        return False  # somebody's will is never late
+        return False  # an intended state is never late
     if report.node.uid in snapshot.unplaced and decision.record is None:  # else a Pod was placed, and ended
         return decision.state in ("pending", "blocked") or decision.reason == "Scheduling"
     return decision.state == "blocked" and decision.reason == "Unschedulable" and bool(decision.delete)
@@ -272,7 +272,7 @@ def _tally_active(snapshot: Snapshot, result: Plan, report: NodeReport) -> None:
 
 def _orphans(snapshot: Snapshot, result: Plan) -> None:
     """Pods of nodes that are gone: the unbound are deleted, and so are those on a namesake of their node,
-    where nobody else would; the others are left to the Pod garbage collector."""
+    where no other controller does it; the others are left to the Pod garbage collector."""
     for node_uid in snapshot.left_behind():
         for pod in snapshot.pods[node_uid].values():
             if not pod.deletion and (not pod.node_name or pod.node_name in snapshot.nodes):

@@ -33,7 +33,7 @@ CREATE_CONCURRENCY: Final = 64  # requests at a time
 # together are decoded one after the other without a yield.
 CREATE_BYTES: Final = 1 << 20
 # How long a look at the ledger counts, in seconds. With the timeout of a write it stays below the floor of
-# retention.py: a Pod that somebody else recorded since still holds its name.
+# retention.py: a Pod that another operator recorded since still holds its name.
 CONFIRMED_SECONDS: Final = 10.0
 
 MOST_NAMED: Final = 250  # nodes that a list of Pods names; of more, all of the task's Pods are listed
@@ -43,7 +43,7 @@ LABEL_LOST_SECONDS: Final = 60.0
 
 
 class PodControl:
-    """Writes Pods and tells the store what the API server answered."""
+    """Writes Pods, and updates the store by the answers of the API server."""
 
     def __init__(self, client: KubeClient, pods: Store[Pod], scale: float) -> None:
         self._client = client
@@ -144,7 +144,7 @@ class PodControl:
             if LABEL_TASK in pod.labels:
                 self._pods.observe_write(pod, int(found.metadata.resource_version))
             else:
-                # Somebody took its label to set it aside: the node waits, nothing else does.
+                # A user took its label to set it aside: the node waits, nothing else does.
                 state.conflicts[name] = start.node_uid
                 state.unlabelled.add(name)
                 state.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS * self._scale
@@ -159,7 +159,7 @@ class PodControl:
 
     async def is_gone(self, snapshot: Snapshot, run: Entry) -> bool:
         """Whether the API server has no Pod of this run either; if it has, the store knows from now on. One
-        that has lost its label tells nothing more."""
+        that has lost its label proves nothing more."""
         meta = snapshot.task.metadata
         found = await self._find(meta.namespace, pod_name(meta.name, meta.uid, run.node_uid, run.seq))
         if found is None:

@@ -6,8 +6,8 @@ or deleted is not counted. Uncounted retries are bounded. A Pod of which the kub
 a rejection: never counted, and tried again without end. With AtMostOnce every failure is the last: a
 rejection too, since a kubelet that restarts rejects Pods that ran in the same words (k8s#105523, k8s#123859).
 
-Times that another machine tells order nothing: they are clamped into [created, now] here, and what lies ahead
-is of a clock that was wrong.
+Times of another machine prove no order: they are clamped into [created, now] here, and a time ahead is of a
+wrong clock.
 """
 
 from typing import Final, Literal
@@ -114,7 +114,7 @@ def reboot_loop(entry: Entry, now: float) -> bool:
 
 
 def past(moment: float, now: float) -> float:
-    """The moment, or 0 for one that lies ahead: a clock that was wrong told it."""
+    """The moment, or 0 for one that lies ahead: it comes from a wrong clock."""
     return moment if moment <= now else 0.0
 
 
@@ -244,7 +244,7 @@ def _count(pod: Pod, policy: PodFailurePolicy | None) -> Count:
 
 
 def _killed_by_deletion(pod: Pod) -> bool:
-    """Somebody deleted the Pod while it ran: the kubelet kills the containers and says Failed first, without
+    """The Pod was deleted while it ran: the kubelet kills the containers and says Failed first, without
     a reason. The result of a Pod whose end was seen before stays (task_state.py), whatever a clock says."""
     return bool(pod.deletion) and not pod.reason
 

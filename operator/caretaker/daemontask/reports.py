@@ -150,7 +150,7 @@ def _may_have_run(
 ) -> bool:
     """Whether the lost entry may have been this node's: cordoned, tainted and NotReady nodes ran before
     they were, nodes that the template does not select never did. A run of which there is a Pod is recorded
-    from it; Pods of earlier runs tell nothing of it."""
+    from it; Pods of earlier runs prove nothing about it."""
     if pods and not are_past(inputs, node, pods):
         return False
     return eligibility.kind != "excluded" or eligibility.reason == "Taint"

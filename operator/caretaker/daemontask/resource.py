@@ -89,8 +89,8 @@ def _is_too_large(template: msgspec.Raw | bytes) -> bool:
 
 
 def _status(raw: msgspec.Raw) -> Status:
-    """What can be read of it; a newer version may have written the rest, or somebody by hand. The next write
-    mends it. How many shards the ledger has is never taken for none."""
+    """The readable part; a newer version, or a user, may have written the rest. The next write repairs it. An
+    unreadable number of shards is never taken for none."""
     try:
         return msgspec.json.decode(raw, type=Status)
     except msgspec.ValidationError:
@@ -152,7 +152,7 @@ async def refusal_of(client: KubeClient, task: DaemonTask, revision: str) -> str
 async def refusals_of(client: KubeClient, task: DaemonTask, revision: str) -> list[str]:
     """Why the API server refuses the template's Pods as invalid, each as `field: reason`.
 
-    A server-side dry-run create: what CEL cannot see is told before a rollout, with the field's path.
+    A server-side dry-run create: it reports before a rollout what CEL cannot see, with the field's path.
     Raises ApiError when the server did not judge the Pod: no permission, a quota, an admission policy, no
     answer. None of these says that the spec is invalid, and each may pass later.
     """

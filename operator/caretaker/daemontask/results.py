@@ -4,7 +4,7 @@ Pure. read(): (what spec.results declares, a finished Pod) -> what the node's le
 cannot; summarise(): the entries of many nodes -> what status says. A fault never changes a run's outcome.
 
 The message is a JSON object, field -> value. It is that of the first container, in the order of the spec,
-that left one; a container that failed has left none. null says that there is nothing to tell. What is not
+that left one; a container that failed has left none. null stands for no value. What is not
 declared is passed over.
 """
 
@@ -30,7 +30,7 @@ MAX_ERRORS: Final = 10
 MAX_VALUES: Final = 10
 STATISTICS: Final = ("count", "min", "median", "p95", "max")
 
-# What is wrong, and what mends it. {name}: the result; {found}: what stands there.
+# The fault and its remedy. {name}: the result; {found}: the value of the message.
 WORDS: Final = {
     "NoMessage": "termination message: no container left one; write a JSON object to /dev/termination-log",
     "TooLong": f"termination message: it fills the {MESSAGE_BYTES} bytes where the kubelet cuts; write less",
@@ -85,8 +85,8 @@ def summarise(declared: Sequence[Result], runs: Iterable[tuple[str, Entry]]) -> 
 
 
 def words(fault: Fault) -> str:
-    """The fault as a sentence that names the field and what mends it. One of another version of caretaker, or
-    of somebody who has written into the ledger, is its own word."""
+    """The fault as a sentence with the field and the remedy. An unknown code, of another version of caretaker
+    or from a foreign write to the ledger, is shown as it is."""
     text = WORDS.get(fault.code)
     return text.format(name=fault.name, found=_shown(fault.found)) if text is not None else _shown(fault.code)
 
@@ -114,7 +114,7 @@ def _fields(pod: Pod) -> tuple[dict[str, Any], Fault | None]:
 
 
 def _check(result: Result, fields: dict[str, Any], values: dict[str, Value]) -> tuple[str, Any]:
-    """Adds the result to `values`, or tells (code, what stands there)."""
+    """Adds the result to `values`, or returns (code, the value of the message)."""
     if result.name not in fields:
         return "Missing", ", ".join(sorted(fields)) or "none"
     value = fields[result.name]
@@ -157,7 +157,7 @@ def _result(result: Result, values: list[Value]) -> ResultStatus:
     if result.type == "Text":
         return _texts(result, [value for value in values if isinstance(value, str) and _is_text(value)])
     # A declared type may have changed since: what was recorded under the other one counts no more. Nor does
-    # what read() would not have recorded: anybody may have written into the ledger.
+    # a value that read() would not have recorded: the ledger is writable for others.
     ordered = sorted(float(value) for value in values if _is_number(value))
     if not ordered:
         return ResultStatus(result.name, result.type, result.unit, 0)

@@ -1,6 +1,6 @@
 """Since when a task waits for its nodes: no node is late before the task has waited for it.
 
-Pure: (task, revision, now) -> moment. Nothing is stored for it. What status says of the rollout tells when it
+Pure: (task, revision, now) -> moment. Nothing is stored for it. The rollout in status shows when it
 began: a first pass over a revision knows, the later ones go by what that pass wrote.
 """
 

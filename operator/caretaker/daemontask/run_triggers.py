@@ -32,7 +32,7 @@ class DecisionInput(msgspec.Struct, frozen=True):
     rerun_nodes: Mapping[str, str]
     now: float
     seq_skips: Mapping[str, int]  # node UID -> names taken by foreign Pods
-    vanished: Mapping[str, float]  # node UID -> not before; its Pod was deleted by somebody else
+    vanished: Mapping[str, float]  # node UID -> not before; its Pod was deleted by another client
     tick: int = 0  # of the schedule, that nodes run for; 0 = of none
     stored: int = 0  # the one before, where `tick` is only being stored; else the same
     awaited: bool = False  # the schedule's first tick is still to come
@@ -82,7 +82,7 @@ def is_retry(inputs: DecisionInput, node: Node, entry: Entry) -> bool:
 
 
 def begun(inputs: DecisionInput) -> DecisionInput:
-    """The same, of the last tick that anybody can have run for: whose record is made up was of that one."""
+    """The same for the last tick that can have had runs: a made-up record is of that tick."""
     return msgspec.structs.replace(inputs, tick=inputs.stored)
 
 
@@ -102,12 +102,12 @@ def in_place(
 ) -> Entry | None:
     """The entry in place of a broken one; None while there is nothing to say.
 
-    The Pod of the run that is due tells how it ended; until it has ended the broken entry stands, which lets
-    nothing start either. No other Pod tells: the due run's own may be gone, or a view too old to show it. Nor
-    does one that another followed: what it was for is due anew, then.
+    The Pod of the due run shows how the run ended. Until it has ended the broken entry stands, and nothing
+    starts. No other Pod proves it: that of the due run may be gone, or the view may be too old to show it.
+    Nor does a Pod that another one followed: its run is due again, then.
 
-    Which Pods the node has had, nobody knows either, and an old view may show any of them later, as live or
-    as ended. So the entry's seq is beyond all theirs, as if they were recorded; and no name is given twice.
+    The Pods that the node has had are unknown, too, and an old view may show any of them later, as live or as
+    ended. So the entry's seq is beyond all theirs, as if they were recorded; and no name is used twice.
     """
     last = max(pods.values(), key=lambda pod: pod.seq, default=None)
     seq = max(inputs.version, last.seq if last is not None else 0)
@@ -135,13 +135,13 @@ def are_past(inputs: DecisionInput, node: Node, pods: Mapping[str, Pod]) -> bool
 
 
 def _unknown(inputs: DecisionInput, node: Node, seq: int) -> Entry:
-    """What a broken entry said, nobody knows, so the run that is due is not repeated."""
+    """The content of a broken entry is unknown, so the run that is due is not repeated."""
     entry = made_up(inputs, node, "Failed", OUTCOME_UNKNOWN)
     return msgspec.structs.replace(entry, seq=seq, message=UNREADABLE)
 
 
 def made_up(inputs: DecisionInput, node: Node, result: Result, reason: str) -> Entry:
-    """An entry that answers what the node is asked to have run, though no Pod told of it."""
+    """An entry for the due run of the node, made without a Pod."""
     nonce, inputs = nonce_of(inputs, node, None), begun(inputs)
     return Entry(
         node_uid=node.uid,

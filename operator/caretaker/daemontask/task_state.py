@@ -268,7 +268,7 @@ class TaskStates:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._by_key: dict[Key, TaskState] = {}
-        # By task UID; outlives a term of leadership, since nobody else ever learns it.
+        # By task UID; outlives a term of leadership, since no other process learns it.
         self._unstarted: dict[str, dict[str, str]] = {}
         self._bulk: dict[str, Bulk] = {}  # by namespace
 

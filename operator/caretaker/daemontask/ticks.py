@@ -57,7 +57,7 @@ def look(task: DaemonTask, hold: str, now: float) -> Tick:
     taken = due > max(since, known) and not late
     last = int(due) if taken else known
     # After a clock was set back the ticks up to the stored one have been there already; and the API server's
-    # clock, which tells when the task was made, may be ahead of ours.
+    # clock, which gives the task's creation time, may be ahead of ours.
     return Tick(last, ticks.after(max(now, last, since)), observed, taken)
 
 

@@ -89,7 +89,7 @@ class WatchHandlers:
         if not changed and old is not None and new is not None:
             changed = self._begins(state, old, new)
         if changed and not _just_made(state, old, new):
-            # The end of a run frees a slot, which is urgent if somebody waits for one.
+            # The end of a run frees a slot, which is urgent if a node waits for one.
             self._on_key(key, urgent=state.queued and (new is None or new.terminal))
 
     def _begins(self, state: TaskState, old: Pod, new: Pod) -> bool:
