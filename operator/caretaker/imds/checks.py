@@ -52,9 +52,11 @@ class ObservedInstance(msgspec.Struct, frozen=True, gc=False):
     confirmed: bool = True
     lost: bool = False
     group: str = ""  # the Auto Scaling group, by its tag
-    unfit_tags: bool | None = None  # a tag's key is none that the metadata service can show; None: not told
+    unfit_tags: bool | None = (
+        None  # a tag's key is none that the metadata service can show; None: not reported
+    )
     at: float = 0.0  # time.monotonic() when EC2 was asked
-    # By their tags: the launch template and its version that it came from, the cluster as EKS tells it, and
+    # By their tags: the launch template and its version that it came from, the cluster as EKS names it, and
     # all clusters that are named.
     template: str = ""
     version: str = ""
@@ -83,7 +85,7 @@ class CheckInput(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckResult(msgspec.Struct, frozen=True, gc=False):
-    """`reason` in CamelCase where something is to be told; `changes` what would have to change."""
+    """`reason` in CamelCase if there is something to report; `changes`: the differences."""
 
     state: State
     reason: str = ""

@@ -38,7 +38,7 @@ _DENIED: Final = {
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why a region could not be described: the error's class, and what is told of it."""
+    """Why a region could not be described: the error's class, and its message."""
 
     code: str
     message: str
@@ -117,8 +117,8 @@ def _at_work(plan: Plan) -> ConditionState:
 
 
 def _no_instance(found: Summary) -> str:
-    """How a policy that is about no instance is told from one that finds all well: a selector with a slip in
-    it looks like this. "" = it is about some."""
+    """Why the policy selects no instance, as with a typing error in its selector: it must not look compliant.
+    "" = it selects some."""
     if not found.nodes:
         return "spec.selector means no node of the cluster"
     if found.nodes == found.skipped + found.gone:
@@ -156,7 +156,7 @@ def _failing(found: Summary) -> ConditionState:
 
 
 def _trouble(enforced: Enforced) -> tuple[str, str] | None:
-    """What somebody has to look at while the others are being changed."""
+    """A problem that needs the user while the other instances are being changed."""
     if enforced.account_blocked:
         count, first = len(enforced.account_blocked), enforced.account_blocked[0]
         said = f"{count} instance(s) wait for the next resync: {first}"

@@ -42,10 +42,10 @@ class InstanceRef(msgspec.Struct, frozen=True, gc=False):
     """One Node's instance.
 
     skipped  why there is none that could be changed; "" = instance and region are known
-    groups   kind of group -> name, as far as the Node's labels tell
+    groups   kind of group -> name, by the Node's labels
     node_class, template, version  Karpenter's EC2NodeClass, or the user's launch template of a managed node
-                                   group and its version; "" = no label tells
-    image    the AMI of a managed node group's node; "" = no label tells
+                                   group and its version; "" = no label has it
+    image    the AMI of a managed node group's node; "" = no label has it
     unprobed why the probe cannot run on the node; "" = it can
     """
 
@@ -92,7 +92,7 @@ def _unprobed(labels: Mapping[str, str]) -> str:
 
 
 def most(counts: Mapping[tuple[str, ...], int]) -> str:
-    """The cluster of more than half of the instances whose tags name one; "" = there is none. `told`: names
+    """The cluster of more than half of the instances whose tags name one; "" = there is none. `counts`: names
     -> number of instances with these names."""
     total = sum(count for names, count in counts.items() if names)
     each = Counter[str]()

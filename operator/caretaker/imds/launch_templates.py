@@ -4,7 +4,7 @@ Inputs: AWS and the API server, the members of the cluster. As in inventory.py t
 identity and region, and policies that ask at the same moment share one answer. DescribeAutoScalingGroups is
 asked for 100 names at once, DescribeLaunchTemplateVersions once for a template, DescribeTags once for 100 of
 them, and the EC2NodeClasses are listed once; each only if a node of the policy that asks comes from such a
-source. It decides nothing and changes nothing; what could not be asked is told, and the audit of instances
+source. It decides nothing and changes nothing; failed reads are reported, and the audit of instances
 goes on without it.
 """
 

@@ -1,4 +1,4 @@
-"""What launches the successors of a node, as its labels and its instance's tags tell it. Pure.
+"""The sources of the successors of a node, by its labels and its instance's tags. Pure.
 
 Labels: Amazon EKS user guide, "Managed node groups"; Karpenter, "NodeClasses". Tags: Amazon EC2 Auto Scaling
 user guide, "Tag Auto Scaling groups and instances". Labels of EKS and Karpenter come first: their instances

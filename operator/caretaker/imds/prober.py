@@ -47,7 +47,7 @@ class _Demand(msgspec.Struct, frozen=True):
 
 
 class Prober:
-    """Keeps the task. `image`: the probe's; `unserved`: why nobody would run it, "" = somebody does."""
+    """Keeps the task. `image`: the probe's; `unserved`: why it would not run, "" = it would."""
 
     def __init__(self, client: KubeClient, namespace: str, image: str, unserved: str = "") -> None:
         self._client = client
@@ -100,7 +100,7 @@ class Prober:
     ) -> str:
         """These nodes for this policy, `first` before all others where there is no room for all; `wanting`
         names all policies that probe, `nodes` all that there are. Why it could not be written, or "". Until
-        every one of them has told its nodes, as after a restart, none that is there is taken off."""
+        every one of them has named its nodes, as after a restart, no node is removed."""
         if self._unserved:
             return self._unserved
         async with self._lock:

@@ -31,7 +31,7 @@ def cap(per_minute: int) -> Rate:
 
 
 class AdaptiveRateLimiter:
-    """A token bucket that slows down when it is told to, and recovers by itself."""
+    """A token bucket that slows down on request, and recovers by itself."""
 
     def __init__(self, rate: Rate, now: float) -> None:
         self._rate = rate

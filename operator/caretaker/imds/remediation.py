@@ -23,7 +23,7 @@ import msgspec
 
 from caretaker.imds.launching import DEFAULT, ScalingGroup, Template, TemplateRef, Version
 
-CLUSTER: Final = "CLUSTER"  # to be filled in, where no tag tells the cluster's name
+CLUSTER: Final = "CLUSTER"  # a placeholder, if no tag has the cluster's name
 _TEXT: Final = ("--output", "text")
 _NUMBER: Final = ("--query", "LaunchTemplateVersion.VersionNumber", *_TEXT)
 # Statuses of an instance refresh that is over ("InstanceRefresh", Auto Scaling API reference): with any other

@@ -1,6 +1,6 @@
 """An IMDSPolicy as the API server holds it: where it is, and how it is read.
 
-Pure but for the shape of what was read: it must not ask anything of anybody.
+Pure, but it validates the shape of the object. It makes no calls.
 """
 
 from typing import Final
@@ -73,7 +73,7 @@ def read(raw: RawPolicy) -> Read:
     try:
         status = msgspec.json.decode(raw.status, type=Status)
     except msgspec.ValidationError:
-        status = Status()  # written by somebody else
+        status = Status()  # written by another client
     try:
         spec = msgspec.json.decode(raw.spec, type=Spec)
         _check(spec)

@@ -205,7 +205,7 @@ class _SourceChecker:
 
     def _mixed(self, launch: LaunchSource) -> str:
         """Why there is no command while the nodes of a node group come from different versions or images:
-        which one EKS launches from next cannot be told by them."""
+        they do not show which one EKS launches from next."""
         every = (one.launch for one in self._known_sources())
         mine = (launch.kind, launch.name, launch.region)
         here = [one for one in every if (one.kind, one.name, one.region) == mine]
@@ -280,8 +280,8 @@ class _SourceChecker:
         cannot be had, since nodes from there should differ."""
         fields = self._everybody()[key]
         contested = sorted(one.field for one in differs if len(fields[one.field]) > 1)
-        fields_told = ", ".join(contested)
-        said = f"other nodes from this source need another {fields_told}: give this group its own source"
+        names = ", ".join(contested)
+        said = f"other nodes from this source need another {names}: give this group its own source"
         target = {field: next(iter(values)) for field, values in fields.items() if len(values) == 1}
         return target, said if contested else ""
 
@@ -325,7 +325,7 @@ class _Launched(msgspec.Struct, frozen=True):
 def _targets(
     node_sources: Iterable[NodeSource], launching: Launching
 ) -> dict[tuple[str, ...], dict[str, set[Any]]]:
-    """By source: option -> values that nodes from there should have. Options in conflict are nobody's."""
+    """By source: option -> values that nodes from there should have. Options in conflict have no value."""
     found: dict[tuple[str, ...], dict[str, set[Any]]] = {}
     for node_source in node_sources:
         for key in _keys(node_source.launch, launching):
@@ -372,7 +372,7 @@ def _fix_command(
 
 
 def _reusing(new: NewVersion) -> NewVersion:
-    """With the latest version, if it is the source with these options: somebody has made it already."""
+    """With the latest version, if it is the source with these options: it exists already."""
     latest = new.template.version(LATEST)
     same = latest is not None and latest.rest == new.source.rest and dict(latest.block) == new.block
     return msgspec.structs.replace(new, reuse=new.template.latest) if same else new

@@ -1,4 +1,4 @@
-"""What status says after a pass, and which events tell of it. Pure."""
+"""The status after a pass, and the events about it. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -79,7 +79,7 @@ def _with_command(group: GroupStatus, command: str) -> GroupStatus:
 def _since(
     before: Iterable[ExceptionStatus], found: Iterable[ExceptionStatus], now: str
 ) -> tuple[ExceptionStatus, ...]:
-    """With the time when each was first seen so."""
+    """With the time since when each is so."""
     earlier = {_same(entry): entry.since for entry in before}
     return tuple(msgspec.structs.replace(entry, since=earlier.get(_same(entry)) or now) for entry in found)
 
@@ -115,8 +115,8 @@ def _same(entry: ExceptionStatus) -> ExceptionStatus:
 def events_of(before: Status, after: Status, spec: Spec | None) -> Sequence[Event]:
     """Transitions: conditions that turn False, and what is a danger of its own."""
     events = list(_spec_events(spec)) if before.observed_generation != after.observed_generation else []
-    for told in _REPORTED:
-        now, was = c.find(after.conditions, told), c.find(before.conditions, told)
+    for one in _REPORTED:
+        now, was = c.find(after.conditions, one), c.find(before.conditions, one)
         if now is not None and now.status == "False" and (was is None or was.reason != now.reason):
             goes_well = now.reason in _PROGRESS
             events.append(Event("Normal" if goes_well else "Warning", now.reason, now.message))

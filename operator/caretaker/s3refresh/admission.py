@@ -53,7 +53,7 @@ class Admission:
         return Rejection(Reason.QUEUE_CONFLICT, _read_otherwise(target_type, first, key))
 
     def owner_absent(self, queue: str) -> bool:
-        """Whether the queue (its ARN) is somebody's source: until the owner reads it, nobody else may."""
+        """Whether the queue (its ARN) is the source of a resource: until its owner reads, no other may."""
         return self._claims.has_source(queue)
 
     def forget(self, key: Key) -> None:

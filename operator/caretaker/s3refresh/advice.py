@@ -1,4 +1,4 @@
-"""What a condition says of AWS's refusal: the field that it is about, AWS's words, and what mends it.
+"""The message about a failed call to AWS: the field of the spec, AWS's words, and the remedy.
 
 Inputs: the error as aws/errors.py has it. It must not decide what happens next.
 """
@@ -9,7 +9,7 @@ from caretaker.aws.errors import AwsError
 
 QUEUE: Final = "spec.source.sqs.queueURL"
 ROLE: Final = "spec.aws.roleARN"
-# Mends that are the operator's; who asks as somebody else replaces them.
+# Remedies for the operator; a caller with another identity replaces them.
 GIVE: Final = "give the operator credentials, or set spec.aws.roleARN or spec.aws.credentialsSecretRef"
 ALLOW: Final = "to the identity that spec.aws names"
 
@@ -21,7 +21,7 @@ def describe(error: AwsError, field: str) -> str:
 
 
 def with_remedy(error: AwsError, text: str) -> str:
-    """The text, and what mends the error where anything does."""
+    """The text, and the remedy if there is one."""
     remedy = _remedy(error)
     return f"{text}; {remedy}" if remedy else text
 

@@ -22,7 +22,7 @@ from caretaker.s3refresh.snapshot import Rejection, Snapshot
 # So many calls in a row have to fail before Ready says so: a gateway that is busy refuses now and then.
 FAILURES_REPORTED: Final = 3
 SHOWN: Final = 3
-# Reasons of Ready=False that end only by somebody's hand.
+# Reasons of Ready=False that end only by an action of the user.
 STALLING: Final = frozenset(
     (Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.QUEUE_CONFLICT, Reason.QUEUE_UNSUITABLE)
 )
@@ -63,7 +63,7 @@ def conditions_of(snapshot: Snapshot, plan: Plan) -> Iterable[Condition]:
 
 def regained(status: Status, rejection: Rejection | None) -> bool:
     """Whether the queue is this resource's again, and by what stands was not until now: another one may have
-    read it, and deleted events that were nobody's to it."""
+    read it, and deleted events that had no target there."""
     standing = c.find(status.conditions, c.READY)
     held = rejection is None or rejection.reason not in NO_QUEUE_CLAIM
     return held and standing is not None and standing.reason in NO_QUEUE_CLAIM

@@ -37,7 +37,7 @@ class _Secret(msgspec.Struct):
 
 
 class KeyRing:
-    """The keys of Secrets, read now and then: nobody tells when they change.
+    """The keys of Secrets, read now and then: no event reports a change.
 
     Resources that name one Secret have the same keys at all times, or each would read their queue as a reader
     of its own. `on_change` is called for the others when one of them finds new ones.

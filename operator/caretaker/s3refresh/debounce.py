@@ -178,8 +178,8 @@ def upcoming(
         age = max(now - dirty.since, 0.0)
         if target.failure is not None:  # after a failure the time limit starts again
             age = min(age, options.max_delay)
-        calls, worth = allowance(age, took, whole, options.max_delay, options.min_interval, contention)
-        scope = folders.narrowed(scope, options.max_folders, calls, worth)
+        calls, whole_calls = allowance(age, took, whole, options.max_delay, options.min_interval, contention)
+        scope = folders.narrowed(scope, options.max_folders, calls, whole_calls)
     request, left = folders.take(scope, min(dirty.most or options.max_folders, options.max_folders))
     since = min(dirty.since, now)
     if not left:

@@ -32,7 +32,7 @@ SLICE: Final = 64  # records that are parsed in one step
 
 
 class ObjectEvent(msgspec.Struct, frozen=True):
-    """One object changed. An empty key: some object of the bucket, nobody knows which."""
+    """One object changed. An empty key: an unknown object of the bucket."""
 
     kind: EventKind
     bucket: str

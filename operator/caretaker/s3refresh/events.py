@@ -1,4 +1,4 @@
-"""Which transitions of an S3AggregatedRefresh are worth an Event.
+"""The transitions of an S3AggregatedRefresh that are Events.
 
 Pure: compares the status that stands with the one being written, so that a restart repeats nothing. Never one
 per S3 event.

@@ -137,7 +137,7 @@ def calls_of(scope: Scope, most: int) -> int:
 def take(scope: Scope, most: int) -> tuple[Request, Scope]:
     """(the next call, what is left for later calls) of a scope that is not empty.
 
-    Trees first, the deepest folders next: a directory's content is worth more than its name in a listing.
+    Trees first, the deepest folders next: a directory's content matters more than its name in a listing.
     """
     if scope.all:
         return Request((ROOT,), recursive=True), NOTHING

@@ -1,4 +1,4 @@
-"""When each target's next call may start, and why not before: for somebody who only looks on.
+"""When each target's next call may start, and why not before, for the CLI.
 
 Pure: the record in status, the options of the spec, the time now. When the last event came only the operator
 knows, so a target that waits for quiet has a latest time and no exact one; everything else is exact, up to
@@ -71,7 +71,7 @@ class Outlook(msgspec.Struct, frozen=True):
 
 
 def outlooks(read: Read, now: float, discovery: Discovery | None = None) -> list[Outlook]:
-    """Every target on record, by id; and where somebody has asked discovery, what it finds beside them."""
+    """Every target on record, by id; with a `discovery`, the others that it has found, too."""
     known = None if discovery is None else {share.id: share for share in discovery.shares}
     held = hold_of(read)
     found = {}
@@ -186,7 +186,7 @@ def _dirty(target: TargetState, dirty: DirtyScope, phase: Phase, read: Read, now
 
 
 def _behind(target: TargetState, options: DebounceOptions, floor: Next, latest: float, now: float) -> Next:
-    """After a refresh in flight: which may end sooner where its end is told."""
+    """After a refresh in flight: which may end sooner with completion events."""
     end = debounce.completion_due(target, options, now)
     first = max(floor.at or 0.0, 0.0 if options.tracked else end)
     said = f"after the refresh in flight, whose end {_ending(target, options)}"

@@ -1,8 +1,8 @@
 """The bucket and prefix of a file share: from its LocationARN, or as recorded in status.
 
 Pure. Forms (Storage Gateway API reference, NFSFileShareInfo.LocationARN): a bucket, an access point's ARN or
-an access point's alias in place of a bucket, each with or without a prefix and a trailing slash. What an
-access point stands for, only the spec or S3 can tell.
+an access point's alias in place of a bucket, each with or without a prefix and a trailing slash. Only the
+spec or S3 resolves an access point.
 """
 
 import re
@@ -19,7 +19,7 @@ _ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
 
 
 class UnresolvedError(ValueError):
-    """The location cannot be told; the message says what to add to the spec."""
+    """The location is unknown; the message says what to add to the spec."""
 
 
 def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[str, str]:

@@ -290,7 +290,7 @@ def _fit(targets: dict[str, TargetState]) -> None:
 
 
 def _time(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
-    """Claims that nobody works on any more, and refreshes that nobody hears of."""
+    """Abandoned claims, and refreshes without a completion in time."""
     for target in list(targets.values()):
         after = debounce.overdue(target, inputs.options, inputs.now)
         after = timing.resynced(after, inputs.options, inputs.now)
@@ -303,7 +303,7 @@ def _time(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
 
 
 def _abandoned_at(inputs: PlanInput, target: TargetState) -> float:
-    """When its claim counts as nobody's: at once if it was ours in another life, or its call has ended."""
+    """When its claim counts as abandoned: at once if it is of our earlier run, or its call has ended."""
     held = target.claim
     if held is None or held.id in inputs.running - {result.claim_id for result in inputs.results}:
         return NEVER
@@ -327,7 +327,7 @@ def _again_at(inputs: PlanInput, target: TargetState) -> float:
 
 
 def _resume(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) -> None:
-    """W2': claims that stay and that nobody works on. Each has its slot still."""
+    """W2': claims that stay without a process at work. Each has its slot still."""
     if not inputs.idempotent:
         return
     for share in inputs.discovery.shares:

@@ -1,8 +1,8 @@
 """One queue: receives, keeps what nothing has been done about yet, deletes what was.
 
 Inputs: SQS, the queue, readers. It decides nothing: a message stays here until every reader that it concerns
-has said what became of it. One reader, the owner, gets everything; the others only what tells of refreshes
-that have ended. A message that is received again while it is here is the same message with a newer receipt.
+has answered for it. One reader, the owner, gets everything; the others only events about refreshes that have
+ended. A message that is received again while it is here is the same message with a newer receipt.
 What a failed or partial deletion leaves behind comes again, and is covered by then.
 """
 
@@ -37,8 +37,8 @@ MOST_RECEIVES: Final = 8  # at a time, while each comes back full
 DELETIONS: Final = 8  # batches at a time
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 AGAIN_SECONDS: Final = 10  # until a message that was kept may be received again
-REFUSED_SECONDS: Final = 600.0  # for which a deletion that was refused is told of
-# For which the end of a refresh that nobody here knows stays in the queue: after a start, whose it is may
+REFUSED_SECONDS: Final = 600.0  # for which a refused deletion is reported
+# For which the end of a refresh that is unknown here stays in the queue: after a start, its resource may
 # join late, and this process may end before that. Shorter than a visibility timeout (the least is 30 s), so
 # that it is received once more at most. Then it is deleted, and remembered.
 UNCLAIMED_SECONDS: Final = 25.0
@@ -61,8 +61,8 @@ class Poller:
     heard               whether a receive has ever come back
     behind              whether the queue may hold messages that have not been received
 
-    `owner_absent` tells whether the queue is the source of somebody who does not read it now. Then nothing is
-    received: each receive of what only the owner may act on brings that nearer to the dead-letter queue.
+    `owner_absent` returns whether the queue is the source of a resource that does not read it now. Then
+    nothing is received: each receive of a message for its owner brings it nearer to the dead-letter queue.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Poller:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody reads."""
+        """Whether there are no readers."""
         return not self._readers
 
     def waiting(self, reader: Hashable) -> tuple[tuple[Message, ...], float]:
@@ -209,7 +209,7 @@ class Poller:
             if self._owner is None and self._owner_absent():
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
-            # One long poll, or several short ones while a backlog comes in. The first tells at once whether
+            # One long poll, or several short ones while a backlog comes in. The first shows at once whether
             # the queue can be read.
             wait = self._wait if width == 1 and self.heard else 0
             answers = await self._receive_all(width, wait)
@@ -249,8 +249,8 @@ class Poller:
 
     async def _room(self) -> None:
         """Wait while readers are behind. What some have answered for and one has not until it comes again is
-        given up: a reader whose passes fail must not keep the queue from the others. What nobody answers for
-        is kept: the API server is away, and to receive it again and again would make it dead."""
+        given up: a reader whose passes fail must not keep the queue from the others. A message without any
+        answer is kept: the API server is away, and to receive it again and again would make it dead."""
         while self._by_number:
             oldest = next(iter(self._by_number.values()))
             waited = time.monotonic() - oldest.since
@@ -303,11 +303,11 @@ class Poller:
             self.malformed = (self.malformed[0] + 1, parsed.malformed)
             logger.warning("message %s cannot be read: %s", name, parsed.malformed)
         message = Message(next(_numbers), parsed.events, parsed.completions, bool(parsed.malformed))
-        # What says nothing that anybody could act on is every reader's to delete.
+        # A message without an event to act on is every reader's to delete.
         whole = bool(message.completions) or not (message.events or message.malformed)
         asked = set(self._readers) if whole else {self._owner} & set(self._readers)
         if not asked:
-            # Nobody's here, and perhaps another operator's: not ours to delete.
+            # Of no resource here, and perhaps of another operator: not ours to delete.
             return set()
         entry = InFlightMessage(name, receipt, len(body), message, asked)
         self._bytes += entry.size
@@ -347,7 +347,7 @@ class Poller:
         self._left.set()
 
     async def _delete_unclaimed(self) -> None:
-        """Delete the ends that nobody has asked for in time; whoever joins is asked all the same."""
+        """Delete the ends that no reader has claimed in time; a reader that joins later is asked as well."""
         if not self._unclaimed:
             return
         since = time.monotonic() - UNCLAIMED_SECONDS

@@ -2,8 +2,8 @@
 
 A queue has one owner: the first resource whose source it is. What the others' ends come by may be the same
 queue, or one that many resources share; but all read it alike, as one reader, or they would take each other's
-messages and leave them to the dead-letter queue. Whom nobody has granted the queue comes last, whatever it
-wants of it: else anybody could keep the others from their queue.
+messages and leave them to the dead-letter queue. A resource without a grant for the queue comes last,
+whatever it wants of it: else every user could keep the others from their queue.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,10 +14,10 @@ from caretaker.runtime.work_queue import Key
 
 
 class QueueClaim(msgspec.Struct, frozen=True):
-    """What a resource asks of a queue.
+    """The claim of a resource to a queue.
 
-    rank    (whether nobody has granted the queue, creationTimestamp): credentials of one's own are no claim
-            to a queue that another was granted
+    rank    (whether the queue is not granted, creationTimestamp): own credentials are no claim to a queue
+            that another resource was granted
     alike   equal for those that can share one reader: URL, endpoint, credentials
     source  whether events are wanted; else the ends of refreshes only
     """
@@ -56,7 +56,7 @@ class QueueClaims:
         return key if not queue or self._claims[queue][first].alike == claim.alike else first
 
     def has_source(self, queue: str) -> bool:
-        """Whether the queue is somebody's source, who may not read it just now."""
+        """Whether the queue is the source of a resource, which may not read it just now."""
         return any(claim.source for claim in self._claims.get(queue, {}).values())
 
     def drop(self, key: Key) -> None:
@@ -65,7 +65,7 @@ class QueueClaims:
         self._on_news.pop(key, None)
 
     def clear(self) -> None:
-        """Nobody claims anything."""
+        """Remove all claims."""
         self._claims.clear()
         self._of.clear()
         self._on_news.clear()

@@ -35,7 +35,7 @@ RENEW_FRACTION: Final = 8
 
 
 class QueueView(msgspec.Struct, frozen=True):
-    """What was last seen of a source queue."""
+    """The last read attributes of a source queue."""
 
     checked: bool = False  # it was looked at, once at least
     # So long after it began to be read that what others had received before has come back, or is dead.
@@ -50,7 +50,7 @@ class QueueView(msgspec.Struct, frozen=True):
 
 
 def unread(view: QueueView, before: QueueStatus, now: float) -> bool:
-    """Whether events may be gone for good: nobody has read the queue for half of the time that it keeps
+    """Whether events may be gone for good: the queue has not been read for half of the time that it keeps
     messages. `before` is the status that stands."""
     seen = parse_time(before.checked_at)
     if not view.checked or seen is None:
@@ -115,8 +115,8 @@ def dead_letter_queue(found: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def fault_of(found: Mapping[str, str], source: SQSSource) -> str:
-    """Why the queue will not do, with what to change; "" when it will. Attributes that are not told are SQS's
-    defaults, which do."""
+    """Why the queue will not do, with what to change; "" when it will. Missing attributes have SQS's
+    defaults, which will do."""
     fault = _fault(found, source)
     return f"spec.source.sqs.queueURL: {fault}" if fault else ""
 

@@ -1,4 +1,4 @@
-"""The queues of all resources: one poller for each, whoever reads it.
+"""The queues of all resources: one poller for each, with all its readers.
 
 Inputs: AWS, which queues have an owner (by ARN), and for each resource the queues that it reads;
 queue_claims.py says who may. A completion queue may be read by many and may be another's source.
@@ -80,7 +80,7 @@ class Queues:
         await cancel(*ended)
 
     async def close(self) -> None:
-        """Nobody reads anything any more."""
+        """Stop all pollers."""
         tasks = [queue.task for queue in self._queues.values()]
         self._queues.clear()
         self._long_polls.queues = 0

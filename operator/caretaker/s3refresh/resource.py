@@ -1,6 +1,6 @@
 """An S3AggregatedRefresh as the API server holds it: where it is, how it is read, how it debounces.
 
-Pure but for the shape of what was read: it must not ask anything of anybody.
+Pure, but it validates the shape of the object. It makes no calls.
 """
 
 from typing import Final
@@ -91,7 +91,7 @@ def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> Read:
     try:
         status = msgspec.json.decode(raw.status, type=Status)
     except msgspec.ValidationError:
-        status, lost = Status(), True  # written by somebody else
+        status, lost = Status(), True  # written by another client
     try:
         spec = msgspec.json.decode(raw.spec, type=wanted)
         options = options_of(spec, scale)

@@ -23,7 +23,7 @@ class TargetType(Wire, frozen=True):
 
     member      its name in spec.target
     idempotent  whether a call that is made again with the same claim takes effect once
-    of_buckets  whether each bucket of spec.filter.buckets is one target, without anybody being asked
+    of_buckets  whether each bucket of spec.filter.buckets is one target, without a call
     noun, chosen_by   what there can be too many of, and the field that names fewer
     ends_field  the field that `ends_url` stands in
     """
@@ -47,7 +47,7 @@ class TargetType(Wire, frozen=True):
 
     @property
     def ends_url(self) -> str:
-        """The queue that tells of refreshes that have ended; "" = none does."""
+        """The queue with the completion events of refreshes; "" = there is none."""
         return ""
 
     @property

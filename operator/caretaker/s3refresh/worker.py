@@ -147,7 +147,7 @@ class Worker:
 
     @property
     def complaint(self) -> str:
-        """What to tell of `problem`; "" while there is none."""
+        """The message about `problem`; "" = there is none."""
         readings = self.config.readings if self.config is not None else ()
         found = zip((poller.problem for poller in self._pollers), readings, strict=False)
         return next((advice.describe(error, of.field) for error, of in found if error is not None), "")
@@ -236,7 +236,7 @@ class Worker:
             await asyncio.sleep(ENDS_SECONDS * self._scale)
             try:
                 self.ends = tuple(await target.ended(self._in_flight))
-            except Exception:  # an answer that nobody foresaw must not end the resource's work
+            except Exception:  # an unexpected answer must not end the resource's work
                 logger.exception("the ends of refreshes cannot be asked for")
             if self.ends:
                 self.on_result()
@@ -268,12 +268,12 @@ class Worker:
             return bounded(_with_unseen(await target.discover(), self.discovery), target_type, self.discovery)
         except NotLeader:
             raise
-        except Exception as error:  # an answer that nobody foresaw must not end the resource's work
+        except Exception as error:  # an unexpected answer must not end the resource's work
             logger.exception("discovery failed")
             return Discovery(shares=self.discovery.shares, faults=(f"{type(error).__name__}: {error}",))
 
     def _poll(self, config: WorkerConfig) -> None:
-        """Read the queues: not before every target is known, or an event would seem to be nobody's."""
+        """Read the queues: not before every target is known, or an event would seem to have no target."""
         self._pollers = [
             self._queues.join(self._key, reading, self._on_news, owner=reading is config.source)
             for reading in config.readings
@@ -315,7 +315,7 @@ class Worker:
     async def _look(self, config: WorkerConfig, sqs: Sqs) -> QueueView:
         try:
             return await inspection.look(sqs, config.source.source, self.queue)
-        except Exception as error:  # an answer that nobody foresaw must not end the resource's work
+        except Exception as error:  # an unexpected answer must not end the resource's work
             logger.exception("the queue's attributes cannot be read")
             return msgspec.structs.replace(self.queue, problem=f"{type(error).__name__}: {error}", code="")
 

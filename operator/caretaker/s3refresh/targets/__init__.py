@@ -39,8 +39,8 @@ class TargetClient(Protocol):
         """Make the call that the claim records, once."""
 
     async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:
-        """Which of these refreshes in flight have ended, and how; to be asked again for the others. Of a
-        target whose ends are told by messages, or not at all: none."""
+        """The ended ones of these refreshes in flight, and how; the others are asked for again. A target with
+        completion events, or without any report of an end, returns none."""
 
 
 class Tools(msgspec.Struct, frozen=True):

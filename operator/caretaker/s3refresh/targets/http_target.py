@@ -217,7 +217,7 @@ class HttpCalls:
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
             if refusals:
                 raise NotSentError("AddressRefused", refusals[0]) from error
-            # Whoever writes the URL is not to learn what the operator's network is like.
+            # The author of the URL must not learn about the operator's network.
             logger.info("%s cannot be reached: %s", host, getattr(error, "os_error", error))
             raise NotSentError("Unreachable", f"{host} cannot be reached") from error
 

@@ -78,7 +78,7 @@ class Jobs:
         self._invalid = wrong_type(spec.template, "spec.target.job.template")
 
     async def discover(self) -> Discovery:
-        """The buckets. None is ready while the API server calls the Job invalid, which a dry run tells."""
+        """The buckets. None is ready while the API server rejects the Job as invalid in a dry run."""
         barred = ""
         try:
             fault, invalid = self._invalid, bool(self._invalid)

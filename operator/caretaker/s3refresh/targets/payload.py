@@ -1,4 +1,4 @@
-"""What a Job or an HTTP service is told of a refresh: one JSON object.
+"""The payload of a refresh for a Job or an HTTP service: one JSON object.
 
 Pure. A function of what a claim never changes, so that the same call made again is the same to the letter.
 """

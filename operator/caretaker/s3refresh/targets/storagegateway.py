@@ -143,7 +143,7 @@ class StorageGatewayShares:
         self._spec = spec
 
     async def discover(self) -> Discovery:
-        """All shares of all regions. What could not be read is told in `faults`."""
+        """All shares of all regions. Failed reads are reported in `faults`."""
         known: list[Share] = []
         undescribed: list[Share] = []
         faults: list[str] = []
@@ -188,7 +188,7 @@ class StorageGatewayShares:
         return Result(share.id, claim.id, notification_id=name, unnamed=not name)
 
     async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
-        """Nothing: no call tells it, messages do."""
+        """None: messages report the ends, and no call does."""
         return ()
 
     def _nowhere(self) -> str:
