@@ -19,11 +19,11 @@ from caretaker.daemontask.ecs import plan as ecs_plan
 from caretaker.daemontask.ecs import snapshot as ecs_snapshot
 from caretaker.daemontask.ecs import status as ecs_status
 from caretaker.daemontask.ecs.check import ServiceState
-from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from caretaker.imds import plan as policy_plan
 from caretaker.imds import status as policy_status
 from caretaker.imds.conditions import StatusInput
@@ -131,8 +131,8 @@ def planned_policy(prepared: tuple[StatusInput, policy_plan.PlanInput]) -> Any:
 def _cluster(number: int) -> ecs_snapshot.ClusterState:
     """Every tenth fails, every other tenth is left as it is; the others were set a moment ago."""
     if number % 10 == 0:
-        trouble = ecs_snapshot.Trouble("AccessDenied", f"allow {number}", transient=False)
-        return ecs_snapshot.ClusterState(trouble=trouble, failures=3, retry=NOW + number)
+        trouble = ecs_snapshot.CallFailure("AccessDenied", f"allow {number}", transient=False)
+        return ecs_snapshot.ClusterState(failure=trouble, failures=3, retry=NOW + number)
     reason = "DaemonService" if number % 10 == 1 else ""
     service = ServiceState(reason, f"cluster {number}: {reason}", desired=3, running=2, counted=4, target=3)
     return ecs_snapshot.ClusterState(

@@ -14,7 +14,6 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import held_words
 from caretaker.daemontask.bulk import BYTES
 from caretaker.daemontask.decision_cache import NodeReport
-from caretaker.daemontask.facts import Facts
 from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.messages import (
     first_failed,
@@ -26,22 +25,23 @@ from caretaker.daemontask.messages import (
 )
 from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.snapshot import Trouble
+from caretaker.daemontask.status_input import StatusInput
 
 
-def conditions_of(facts: Facts) -> Iterable[Condition]:
+def conditions_of(inputs: StatusInput) -> Iterable[Condition]:
     """Every condition of the kind; Reconciling, Stalled, Degraded and Suspended only while True."""
-    condition = partial(Condition, observed_generation=facts.snapshot.task.metadata.generation)
-    status, reason, message = ready(facts)
+    condition = partial(Condition, observed_generation=inputs.snapshot.task.metadata.generation)
+    status, reason, message = ready(inputs)
     yield condition(c.READY, status, reason, message)
-    yield condition(c.SPEC_VALID, *_spec_valid(facts))
-    yield condition(c.PROGRESSING, *_progressing(facts))
-    if status == "False" and reason in STALLING and not (reason == Reason.NODES_FAILED and _goes_on(facts)):
+    yield condition(c.SPEC_VALID, *_spec_valid(inputs))
+    yield condition(c.PROGRESSING, *_progressing(inputs))
+    if status == "False" and reason in STALLING and not (reason == Reason.NODES_FAILED and _goes_on(inputs)):
         yield condition(c.STALLED, "True", STALLING[reason], message)
     elif status == "False" and reason != Reason.NO_MATCHING_NODES:
         yield condition(c.RECONCILING, "True", Reason.ROLLING_OUT, message)
-    if degraded := _degraded(facts):
+    if degraded := _degraded(inputs):
         yield condition(c.DEGRADED, "True", *degraded)
-    if facts.snapshot.task.spec.suspend:
+    if inputs.snapshot.task.spec.suspend:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing new is started")
 
 
@@ -55,39 +55,39 @@ STALLING: Final = {
 }
 
 
-def ready(facts: Facts) -> ConditionState:
+def ready(inputs: StatusInput) -> ConditionState:
     """The first rule that applies."""
-    return next(state for rule in _READY_RULES if (state := rule(facts)) is not None)
+    return next(state for rule in _READY_RULES if (state := rule(inputs)) is not None)
 
 
-def _goes_on(facts: Facts) -> bool:
-    return facts.busy and not facts.plan.rollout.failed
+def _goes_on(inputs: StatusInput) -> bool:
+    return inputs.busy and not inputs.plan.rollout.failed
 
 
-def _lost(facts: Facts) -> ConditionState | None:
-    if facts.plan.hold != Reason.LEDGER_LOST:
+def _lost(inputs: StatusInput) -> ConditionState | None:
+    if inputs.plan.hold != Reason.LEDGER_LOST:
         return None
-    return "False", Reason.LEDGER_LOST, lost_message(facts.snapshot.ledger, facts.plan.requests.refused)
+    return "False", Reason.LEDGER_LOST, lost_message(inputs.snapshot.ledger, inputs.plan.requests.refused)
 
 
-def _invalid(facts: Facts) -> ConditionState | None:
-    return ("False", Reason.INVALID_SPEC, facts.snapshot.invalid) if facts.snapshot.invalid else None
+def _invalid(inputs: StatusInput) -> ConditionState | None:
+    return ("False", Reason.INVALID_SPEC, inputs.snapshot.invalid) if inputs.snapshot.invalid else None
 
 
-def _task_failed(facts: Facts) -> ConditionState | None:
-    if not facts.plan.rollout.failed:
+def _task_failed(inputs: StatusInput) -> ConditionState | None:
+    if not inputs.plan.rollout.failed:
         return None
-    return "False", Reason.NODES_FAILED, f"{progress(facts)}{lost_nodes(facts)}"
+    return "False", Reason.NODES_FAILED, f"{progress(inputs)}{lost_nodes(inputs)}"
 
 
-def _suspended(facts: Facts) -> ConditionState | None:
-    if not facts.snapshot.task.spec.suspend:
+def _suspended(inputs: StatusInput) -> ConditionState | None:
+    if not inputs.snapshot.task.spec.suspend:
         return None
-    return "True", Reason.SUSPENDED, f"suspended; {progress(facts)}"
+    return "True", Reason.SUSPENDED, f"suspended; {progress(inputs)}"
 
 
-def _no_nodes(facts: Facts) -> ConditionState | None:
-    if facts.desired:
+def _no_nodes(inputs: StatusInput) -> ConditionState | None:
+    if inputs.desired:
         return None
     return (
         "False",
@@ -96,87 +96,87 @@ def _no_nodes(facts: Facts) -> ConditionState | None:
     )
 
 
-def _paused(facts: Facts) -> ConditionState | None:
-    if facts.plan.hold != Reason.PAUSED:
+def _paused(inputs: StatusInput) -> ConditionState | None:
+    if inputs.plan.hold != Reason.PAUSED:
         return None
     return (
         "False",
         Reason.PAUSED,
-        f"more nodes failed than failurePolicy.maxFailedNodes allows; {progress(facts)}"
-        f"{lost_nodes(facts)}; edit the task, or annotate caretaker.dev/resume-at with the current time",
+        f"more nodes failed than failurePolicy.maxFailedNodes allows; {progress(inputs)}"
+        f"{lost_nodes(inputs)}; edit the task, or annotate caretaker.dev/resume-at with the current time",
     )
 
 
-def _failed(facts: Facts) -> ConditionState | None:
+def _failed(inputs: StatusInput) -> ConditionState | None:
     """Retries are exhausted on more nodes than failurePolicy lets pass: Continue lets maxFailedNodes pass,
     Pause and Fail only go on that far, and the user has to look."""
-    lets_pass = facts.snapshot.task.spec.failure_policy.action == "Continue"
-    wrong = facts.plan.rollout.beyond if lets_pass else facts.failed > 0
-    return ("False", Reason.NODES_FAILED, progress(facts)) if wrong else None
+    lets_pass = inputs.snapshot.task.spec.failure_policy.action == "Continue"
+    wrong = inputs.plan.rollout.beyond if lets_pass else inputs.failed > 0
+    return ("False", Reason.NODES_FAILED, progress(inputs)) if wrong else None
 
 
-def _troubled(facts: Facts) -> ConditionState | None:
-    trouble = _in_the_way(facts)
+def _troubled(inputs: StatusInput) -> ConditionState | None:
+    trouble = _in_the_way(inputs)
     return ("False", trouble.reason, trouble.message) if trouble is not None else None
 
 
-def _in_the_way(facts: Facts) -> Trouble | None:
+def _in_the_way(inputs: StatusInput) -> Trouble | None:
     """A refusal that holds up runs; a Pod that stays for too long holds up nothing. Where all Pods are
     refused that stands between two tries, too; a complete rollout is none the less complete for it."""
-    trouble = facts.outcome.trouble
+    trouble = inputs.outcome.trouble
     if trouble is None:
-        all_refused = facts.snapshot.refused_until and facts.plan.refused and not facts.outcome.started
+        all_refused = inputs.snapshot.refused_until and inputs.plan.refused and not inputs.outcome.started
     else:
-        all_refused = facts.snapshot.refused_until and trouble.reason == Reason.POD_CREATION_REFUSED
-    if all_refused and facts.complete:
+        all_refused = inputs.snapshot.refused_until and trouble.reason == Reason.POD_CREATION_REFUSED
+    if all_refused and inputs.complete:
         return None
-    if all_refused and facts.plan.refused:
-        return Trouble(Reason.POD_CREATION_REFUSED, refused_message(facts))
+    if all_refused and inputs.plan.refused:
+        return Trouble(Reason.POD_CREATION_REFUSED, refused_message(inputs))
     return None if trouble is None or trouble.reason == Reason.POD_DELETION_REFUSED else trouble
 
 
-def _stuck(facts: Facts) -> ConditionState | None:
-    if not (facts.plan.stuck or facts.plan.jammed) or facts.busy or facts.complete:
+def _stuck(inputs: StatusInput) -> ConditionState | None:
+    if not (inputs.plan.stuck or inputs.plan.jammed) or inputs.busy or inputs.complete:
         return None
-    return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, stuck_message(facts)
+    return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, stuck_message(inputs)
 
 
-def _refused_nodes(facts: Facts) -> ConditionState | None:
+def _refused_nodes(inputs: StatusInput) -> ConditionState | None:
     """Once no other node waits; one refused node holds up nothing."""
-    if not facts.plan.refused or facts.pending or facts.complete:
+    if not inputs.plan.refused or inputs.pending or inputs.complete:
         return None
-    return "False", Reason.POD_CREATION_REFUSED, refused_message(facts)
+    return "False", Reason.POD_CREATION_REFUSED, refused_message(inputs)
 
 
-def _awaiting(facts: Facts) -> ConditionState | None:
-    if not facts.waits_for_tick:
+def _awaiting(inputs: StatusInput) -> ConditionState | None:
+    if not inputs.waits_for_tick:
         return None
     return (
         "True",
         Reason.AWAITING_SCHEDULE,
-        f"first run at {format_time(facts.plan.tick.next)}; {progress(facts)}",
+        f"first run at {format_time(inputs.plan.tick.next)}; {progress(inputs)}",
     )
 
 
-def _complete(facts: Facts) -> ConditionState | None:
-    if not facts.complete:
+def _complete(inputs: StatusInput) -> ConditionState | None:
+    if not inputs.complete:
         return None
-    reason = Reason.RUNNING if facts.active or facts.pending else Reason.SUCCEEDED
-    return "True", reason, progress(facts)
+    reason = Reason.RUNNING if inputs.active or inputs.pending else Reason.SUCCEEDED
+    return "True", reason, progress(inputs)
 
 
-def _all_blocked(facts: Facts) -> ConditionState | None:
-    if facts.blocked < facts.desired:
+def _all_blocked(inputs: StatusInput) -> ConditionState | None:
+    if inputs.blocked < inputs.desired:
         return None
-    return "False", Reason.NODES_BLOCKED, f"every node is blocked; {progress(facts)}"
+    return "False", Reason.NODES_BLOCKED, f"every node is blocked; {progress(inputs)}"
 
 
-def _rolling(facts: Facts) -> ConditionState | None:
-    refused = f"; {refused_message(facts)}" if facts.plan.refused else ""
-    return "False", Reason.ROLLING_OUT, f"{progress(facts)}{refused}"
+def _rolling(inputs: StatusInput) -> ConditionState | None:
+    refused = f"; {refused_message(inputs)}" if inputs.plan.refused else ""
+    return "False", Reason.ROLLING_OUT, f"{progress(inputs)}{refused}"
 
 
-_READY_RULES: Final[tuple[Callable[[Facts], ConditionState | None], ...]] = (
+_READY_RULES: Final[tuple[Callable[[StatusInput], ConditionState | None], ...]] = (
     _lost,
     _invalid,
     _task_failed,
@@ -194,10 +194,10 @@ _READY_RULES: Final[tuple[Callable[[Facts], ConditionState | None], ...]] = (
 )
 
 
-def _spec_valid(facts: Facts) -> ConditionState:
-    if facts.snapshot.invalid:
-        return "False", Reason.INVALID_SPEC, facts.snapshot.invalid
-    if not facts.snapshot.checked:
+def _spec_valid(inputs: StatusInput) -> ConditionState:
+    if inputs.snapshot.invalid:
+        return "False", Reason.INVALID_SPEC, inputs.snapshot.invalid
+    if not inputs.snapshot.checked:
         return "Unknown", Reason.NOT_CHECKED, "the template has not been checked yet"
     return "True", Reason.ACCEPTED, "the API server accepts the template's Pods"
 
@@ -213,19 +213,19 @@ HELD: Final = {
 }
 
 
-def _progressing(facts: Facts) -> ConditionState:
-    hold, trouble = facts.plan.hold, _in_the_way(facts)
+def _progressing(inputs: StatusInput) -> ConditionState:
+    hold, trouble = inputs.plan.hold, _in_the_way(inputs)
     if hold:
         return "False", hold, f"nothing is started: {HELD[hold]}"
     if trouble is not None:
         return "False", trouble.reason, trouble.message
-    if late := _late(facts):
+    if late := _late(inputs):
         return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, late
-    if (refused := _refused_nodes(facts)) is not None:
+    if (refused := _refused_nodes(inputs)) is not None:
         return refused
-    if not facts.desired:
+    if not inputs.desired:
         return "True", Reason.NO_MATCHING_NODES, "no node matches"
-    return _moving(facts)
+    return _moving(inputs)
 
 
 LARGE_PODS: Final = (
@@ -234,30 +234,30 @@ LARGE_PODS: Final = (
 )
 
 
-def _moving(facts: Facts) -> ConditionState:
+def _moving(inputs: StatusInput) -> ConditionState:
     """Of a task that nothing is wrong with."""
-    budget = facts.plan.budget
+    budget = inputs.plan.budget
     if budget is not None and not budget.nodes:
-        return "False", Reason.HELD_BY_BUDGET, held_words(budget, facts.pending, facts.plan.outdated)
-    if facts.waits_for_tick:
-        return "True", Reason.AWAITING_SCHEDULE, f"first run at {format_time(facts.plan.tick.next)}"
-    if facts.complete:
-        moving = facts.active or facts.pending
-        return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, progress(facts)
-    if facts.snapshot.allowed is not None and facts.pending:
-        return "True", Reason.LARGE_PODS, f"{LARGE_PODS}; {progress(facts)}"
-    return "True", Reason.ROLLING_OUT, progress(facts)
+        return "False", Reason.HELD_BY_BUDGET, held_words(budget, inputs.pending, inputs.plan.outdated)
+    if inputs.waits_for_tick:
+        return "True", Reason.AWAITING_SCHEDULE, f"first run at {format_time(inputs.plan.tick.next)}"
+    if inputs.complete:
+        moving = inputs.active or inputs.pending
+        return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, progress(inputs)
+    if inputs.snapshot.allowed is not None and inputs.pending:
+        return "True", Reason.LARGE_PODS, f"{LARGE_PODS}; {progress(inputs)}"
+    return "True", Reason.ROLLING_OUT, progress(inputs)
 
 
-def _late(facts: Facts) -> str:
+def _late(inputs: StatusInput) -> str:
     """Which nodes have been waiting for longer than the progress deadline; empty if none has."""
-    if facts.plan.stuck or facts.plan.jammed:
-        return stuck_message(facts)
-    if facts.complete:
+    if inputs.plan.stuck or inputs.plan.jammed:
+        return stuck_message(inputs)
+    if inputs.complete:
         return ""
-    began = waiting_since(facts.snapshot.task, facts.snapshot.revision, facts.snapshot.now)
-    blocked = (r for r in facts.plan.blocked if _overdue(facts, r, began))
-    overdue = {r.node.name: "Unschedulable" for r in facts.plan.unplaced}
+    began = waiting_since(inputs.snapshot.task, inputs.snapshot.revision, inputs.snapshot.now)
+    blocked = (r for r in inputs.plan.blocked if _overdue(inputs, r, began))
+    overdue = {r.node.name: "Unschedulable" for r in inputs.plan.unplaced}
     overdue |= {r.node.name: r.decision.reason for r in blocked}
     if not overdue:
         return ""
@@ -268,33 +268,33 @@ def _late(facts: Facts) -> str:
     )
 
 
-def _overdue(facts: Facts, report: NodeReport, began: float) -> bool:
+def _overdue(inputs: StatusInput, report: NodeReport, began: float) -> bool:
     """A node may have been NotReady for longer than the task has waited for it."""
-    since, deadline = report.decision.since, facts.snapshot.task.spec.progress_deadline_seconds
-    return bool(since) and facts.snapshot.now >= max(since, began) + deadline
+    since, deadline = report.decision.since, inputs.snapshot.task.spec.progress_deadline_seconds
+    return bool(since) and inputs.snapshot.now >= max(since, began) + deadline
 
 
-def _degraded(facts: Facts) -> tuple[str, str] | None:
+def _degraded(inputs: StatusInput) -> tuple[str, str] | None:
     """(reason, message) of the gravest thing that is wrong without stopping the rest."""
-    return next((found for rule in _DEGRADED_RULES if (found := rule(facts)) is not None), None)
+    return next((found for rule in _DEGRADED_RULES if (found := rule(inputs)) is not None), None)
 
 
-def _nodes_failed(facts: Facts) -> tuple[str, str] | None:
-    if not facts.failed:
+def _nodes_failed(inputs: StatusInput) -> tuple[str, str] | None:
+    if not inputs.failed:
         return None
     names = "status.failedNodes names them"
-    return Reason.NODES_FAILED, f"{facts.failed} node(s) failed, {first_failed(facts)}; {names}"
+    return Reason.NODES_FAILED, f"{inputs.failed} node(s) failed, {first_failed(inputs)}; {names}"
 
 
-def _ledger_corrupt(facts: Facts) -> tuple[str, str] | None:
-    corrupt = facts.snapshot.ledger.corrupt
+def _ledger_corrupt(inputs: StatusInput) -> tuple[str, str] | None:
+    corrupt = inputs.snapshot.ledger.corrupt
     # With AtMostOnce the next pass finds an entry that can be read: it stands until the user has looked.
-    unknown = {r.node.name for r in facts.plan.failed if r.entry is not None and was_unreadable(r.entry)}
+    unknown = {r.node.name for r in inputs.plan.failed if r.entry is not None and was_unreadable(r.entry)}
     if not (corrupt or unknown):
         return None
     nodes = corrupt.keys() | unknown
     first = min(nodes)
-    meaning = "may have run" if facts.snapshot.task.spec.at_most_once else "count as not run"
+    meaning = "may have run" if inputs.snapshot.task.spec.at_most_once else "count as not run"
     return (
         Reason.LEDGER_CORRUPT,
         f"ledger entries of {len(nodes)} node(s) could not be read and {meaning}, "
@@ -302,11 +302,11 @@ def _ledger_corrupt(facts: Facts) -> tuple[str, str] | None:
     )
 
 
-def _name_conflict(facts: Facts) -> tuple[str, str] | None:
-    if not facts.outcome.conflicts:
+def _name_conflict(inputs: StatusInput) -> tuple[str, str] | None:
+    if not inputs.outcome.conflicts:
         return None
-    name = facts.outcome.conflicts[-1]
-    if name in facts.outcome.unlabelled:
+    name = inputs.outcome.conflicts[-1]
+    if name in inputs.outcome.unlabelled:
         return (
             Reason.NAME_CONFLICT,
             f"Pod {name} has lost the label {LABEL_TASK}; its node waits until it is gone: delete it, or "
@@ -315,21 +315,21 @@ def _name_conflict(facts: Facts) -> tuple[str, str] | None:
     return Reason.NAME_CONFLICT, f"Pod {name} exists and is not this task's; the next name is used"
 
 
-def _bad_annotation(facts: Facts) -> tuple[str, str] | None:
-    errors = facts.plan.requests.errors
+def _bad_annotation(inputs: StatusInput) -> tuple[str, str] | None:
+    errors = inputs.plan.requests.errors
     return (Reason.INVALID_ANNOTATION, "; ".join(errors)) if errors else None
 
 
-def _refused(facts: Facts) -> tuple[str, str] | None:
-    trouble = facts.outcome.trouble
-    throttled = trouble is not None and not facts.snapshot.refused_until
-    if facts.plan.refused and not throttled:
-        return Reason.POD_CREATION_REFUSED, refused_message(facts)
+def _refused(inputs: StatusInput) -> tuple[str, str] | None:
+    trouble = inputs.outcome.trouble
+    throttled = trouble is not None and not inputs.snapshot.refused_until
+    if inputs.plan.refused and not throttled:
+        return Reason.POD_CREATION_REFUSED, refused_message(inputs)
     return (trouble.reason, trouble.message) if trouble is not None else None
 
 
-def _bad_results(facts: Facts) -> tuple[str, str] | None:
-    results = facts.plan.results
+def _bad_results(inputs: StatusInput) -> tuple[str, str] | None:
+    results = inputs.plan.results
     if not results.errors:
         return None
     first = results.errors[0]

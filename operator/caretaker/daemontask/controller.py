@@ -18,7 +18,6 @@ from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.events import transitions
-from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
@@ -32,6 +31,7 @@ from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards, Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import TaskState, TaskStates, cache_eligibility, namesakes_of
 from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import by_admission
@@ -338,7 +338,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             logger.warning("the ledger cannot be written: %s", refusal)
             return Trouble(Reason.LEDGER_WRITE_REFUSED, refusal)
         state.flushed, state.flush_at = now, 0.0
-        await self._look_after_write(plan, state, written)
+        await self._check_after_write(plan, state, written)
         state.recorded(plan.records.values())
         for entry in ended:
             self._metrics.daemontask.runs.labels(entry.result).inc()
@@ -346,7 +346,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 self._metrics.daemontask.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
         return None
 
-    async def _look_after_write(self, plan: Plan, state: TaskState, written: Written) -> None:
+    async def _check_after_write(self, plan: Plan, state: TaskState, written: Written) -> None:
         """The time from which the ledger counts as read, after it was written.
 
         An intent is a check by itself: no other operator starts its run, nor gives it up within PATIENCE.

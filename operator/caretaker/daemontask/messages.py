@@ -6,8 +6,8 @@ Pure: Facts -> text. People read them at night: plain words, the first node by n
 from typing import Final
 
 from caretaker.daemontask.budgets import allowed_words
-from caretaker.daemontask.facts import Facts
 from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.status_input import StatusInput
 
 _ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
 
@@ -19,51 +19,51 @@ def lost_message(ledger: Ledger, refused: str) -> str:
     return f"{what}, so what has run is not known and nothing is started; {refused or ask}"
 
 
-def lost_nodes(facts: Facts) -> str:
+def lost_nodes(inputs: StatusInput) -> str:
     """Nodes that count as failed and are in neither list of status."""
-    lost = facts.plan.rollout.lost
+    lost = inputs.plan.rollout.lost
     if not lost:
         return ""
     first = min(report.node.name for report in lost)
     return f"; {len(lost)} node(s) count as failed, NotReady or blocked since their run, first {first}"
 
 
-def first_failed(facts: Facts) -> str:
+def first_failed(inputs: StatusInput) -> str:
     """The first node that has failed, and why; status.failedNodes has the others."""
-    first = min(facts.plan.failed, key=lambda report: report.node.name)
+    first = min(inputs.plan.failed, key=lambda report: report.node.name)
     code = first.entry.exit_code if first.entry is not None else None
     why = first.decision.reason + (f", exit code {code}" if code is not None else "")
     return f"first {first.node.name}: {why}"
 
 
-def progress(facts: Facts) -> str:
-    parts = [f"{facts.succeeded} of {facts.desired} nodes succeeded"]
-    if facts.failed:
-        parts.append(f"{facts.failed} failed ({first_failed(facts)})")
+def progress(inputs: StatusInput) -> str:
+    parts = [f"{inputs.succeeded} of {inputs.desired} nodes succeeded"]
+    if inputs.failed:
+        parts.append(f"{inputs.failed} failed ({first_failed(inputs)})")
     for count, word in (
-        (facts.active, "active"),
-        (facts.pending, "pending"),
-        (facts.blocked, "blocked"),
+        (inputs.active, "active"),
+        (inputs.pending, "pending"),
+        (inputs.blocked, "blocked"),
     ):
         if count:
             parts.append(f"{count} {word}")
     text = ", ".join(parts)
-    waiting = facts.plan.waiting
-    if facts.pending and facts.plan.resting:
-        text += f"; {facts.plan.resting} slot(s) are held by minSuccessSeconds"
-    if facts.plan.budget is not None:
-        text += f"; {allowed_words(facts.plan.budget)}"
-    if facts.plan.rollout.gated and not facts.plan.hold:
-        text += f"; {_gated(facts)}"
-    if facts.plan.rollout.probing and facts.pending:
+    waiting = inputs.plan.waiting
+    if inputs.pending and inputs.plan.resting:
+        text += f"; {inputs.plan.resting} slot(s) are held by minSuccessSeconds"
+    if inputs.plan.budget is not None:
+        text += f"; {allowed_words(inputs.plan.budget)}"
+    if inputs.plan.rollout.gated and not inputs.plan.hold:
+        text += f"; {_gated(inputs)}"
+    if inputs.plan.rollout.probing and inputs.pending:
         text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
 
 
-def _gated(facts: Facts) -> str:
-    rollout = facts.plan.rollout
-    pauses = facts.snapshot.task.spec.failure_policy.action == "Pause"
+def _gated(inputs: StatusInput) -> str:
+    rollout = inputs.plan.rollout
+    pauses = inputs.snapshot.task.spec.failure_policy.action == "Pause"
     out = "caretaker.dev/resume-at is set" if pauses else "the task is edited"
     first = min((report.node.name for report in (*rollout.failing, *rollout.lost)), default="")
     return (
@@ -73,22 +73,22 @@ def _gated(facts: Facts) -> str:
     )
 
 
-def stuck_message(facts: Facts) -> str:
-    late = facts.plan.stuck or facts.plan.jammed
+def stuck_message(inputs: StatusInput) -> str:
+    late = inputs.plan.stuck or inputs.plan.jammed
     first = min(late, key=lambda r: r.node.name)
-    seconds = facts.snapshot.task.spec.progress_deadline_seconds
-    slots = "; they hold every slot" if facts.plan.jammed else ""
+    seconds = inputs.snapshot.task.spec.progress_deadline_seconds
+    slots = "; they hold every slot" if inputs.plan.jammed else ""
     return (
         f"{len(late)} node(s) have not moved for longer than progressDeadlineSeconds ({seconds} s){slots}, "
-        f"first {first.node.name}: {first.decision.reason}; {progress(facts)}"
+        f"first {first.node.name}: {first.decision.reason}; {progress(inputs)}"
     )
 
 
-def refused_message(facts: Facts) -> str:
+def refused_message(inputs: StatusInput) -> str:
     """Whose Pods the API server refuses, and its words."""
-    first = min(facts.plan.refused, key=lambda r: r.node.name)
-    slowly = "; one node is tried at a time until one gets its Pod" if facts.snapshot.refused_until else ""
+    first = min(inputs.plan.refused, key=lambda r: r.node.name)
+    slowly = "; one node is tried at a time until one gets its Pod" if inputs.snapshot.refused_until else ""
     return (
-        f"the API server refuses the Pods of {len(facts.plan.refused)} node(s), first {first.node.name}: "
+        f"the API server refuses the Pods of {len(inputs.plan.refused)} node(s), first {first.node.name}: "
         f"{first.decision.message}{slowly}"
     )

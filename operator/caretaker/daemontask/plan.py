@@ -86,7 +86,7 @@ def plan(snapshot: Snapshot) -> Plan:
     """The next actions for one task."""
     requests = decided(snapshot)
     frozen = bool(snapshot.ledger.lost) and not requests.ledger
-    tick = ticks.look(snapshot.task, _closed(snapshot, frozen), snapshot.now)
+    tick = ticks.next_tick(snapshot.task, _closed(snapshot, frozen), snapshot.now)
     result = Plan(requests=requests, counts=dict.fromkeys(_STATES, 0), tick=tick)
     wanting: list[NodeReport] = []
     runs: list[tuple[str, Entry]] = []

@@ -239,7 +239,7 @@ class PodControl:
             if error.not_found:
                 self._pods.observe_delete(key, pod.uid)
                 return True
-            if error.status == 409 and await self._look_again(pod, version, state):
+            if error.status == 409 and await self._reread(pod, version, state):
                 return False
             raise  # a webhook may answer 409 too, and would do so for ever
         meta = left.metadata
@@ -251,7 +251,7 @@ class PodControl:
             self._pods.observe_delete(key, pod.uid, int(meta.resource_version or 0))
         return True
 
-    async def _look_again(self, pod: Pod, version: int, state: TaskState) -> bool:
+    async def _reread(self, pod: Pod, version: int, state: TaskState) -> bool:
         """Whether the Pod is not what it was when it was decided on; the next plan sees what it is."""
         found = await self._find(pod.namespace, pod.name)
         if found is None or found.metadata.uid != pod.uid:

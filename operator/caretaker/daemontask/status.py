@@ -24,13 +24,13 @@ from caretaker.daemontask.conditions import conditions_of
 from caretaker.daemontask.decision import POD_REFUSED
 from caretaker.daemontask.decision_cache import NodeReport
 from caretaker.daemontask.events import noted
-from caretaker.daemontask.facts import Facts, Outcome
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.losses import done, wanted_run
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.status_input import Outcome, StatusInput
 from caretaker.daemontask.ticks import awaited, with_tick
 
 
@@ -38,27 +38,27 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
     """The status to write. Equal to the one that stands when nothing has changed."""
     before = snapshot.task.status
     ticked = with_tick(snapshot.task, plan.tick).status
-    facts = _facts(snapshot, plan, outcome)
+    inputs = _status_input(snapshot, plan, outcome)
     now = format_time(snapshot.now)
     failed = [_failed_node(snapshot, report) for report in plan.failed]
     blocked = [_blocked_node(r) for r in plan.blocked if r.node.name not in outcome.started]
     new_revision = before.current_revision != snapshot.revision
     started = before.start_time if not new_revision else None
-    if started is None and (outcome.created or facts.active):
+    if started is None and (outcome.created or inputs.active):
         started = now
     status = Status(
         observed_generation=snapshot.task.metadata.generation,
         current_revision=snapshot.revision,
         former_revision=snapshot.former,
-        completed_revision=snapshot.revision if facts.complete else "",
-        finished_rollout=_finished_rollout(facts),
-        conditions=c.merge(before.conditions, conditions_of(facts), now),
-        desired=facts.desired,
-        active=facts.active,
-        succeeded=facts.succeeded,
-        failed=facts.failed,
-        pending=facts.pending,
-        blocked=facts.blocked,
+        completed_revision=snapshot.revision if inputs.complete else "",
+        finished_rollout=_finished_rollout(inputs),
+        conditions=c.merge(before.conditions, conditions_of(inputs), now),
+        desired=inputs.desired,
+        active=inputs.active,
+        succeeded=inputs.succeeded,
+        failed=inputs.failed,
+        pending=inputs.pending,
+        blocked=inputs.blocked,
         start_time=started,
         last_schedule_time=ticked.last_schedule_time,
         next_schedule_time=ticked.next_schedule_time,
@@ -72,18 +72,18 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         results=plan.results.results,
         result_errors=plan.results.errors,
         result_errors_omitted=plan.results.faulty - len(plan.results.errors),
-        ledger=_ledger(snapshot, plan, facts),
+        ledger=_ledger(snapshot, plan, inputs),
     )
     requests = plan.requests
     return noted(before, status, requests.rerun_at, requests.resume_at, plan.duplicates, snapshot.now)
 
 
-def _ledger(snapshot: Snapshot, plan: Plan, facts: Facts) -> LedgerStatus:
+def _ledger(snapshot: Snapshot, plan: Plan, inputs: StatusInput) -> LedgerStatus:
     """status.ledger. While a shard is lost: as it was before, and the write counts beyond that."""
-    before, outcome = snapshot.task.status.ledger, facts.outcome
+    before, outcome = snapshot.task.status.ledger, inputs.outcome
     if _still_lost(snapshot, plan, outcome):
         return msgspec.structs.replace(before, writes=outcome.writes)
-    all_done = 0 < facts.desired == facts.succeeded and not plan.tick.taken
+    all_done = 0 < inputs.desired == inputs.succeeded and not plan.tick.taken
     run = wanted_run(snapshot.task, snapshot.revision, plan.requests) if all_done else ""
     done_run, done_at = done(before, run, snapshot.now)
     return LedgerStatus(outcome.shards, outcome.recorded, outcome.writes, done_run, done_at)
@@ -108,7 +108,7 @@ def _last_completion(snapshot: Snapshot, plan: Plan) -> str | None:
     return format_time(last) if last else before
 
 
-def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
+def _status_input(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> StatusInput:
     counts = plan.counts
     active = counts["active"] + outcome.created
     unblocked = sum(1 for report in plan.blocked if report.node.name in outcome.started)
@@ -118,7 +118,7 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
     settled = not active and not pending and ended > 0 and not plan.rollout.beyond and not plan.refused
     tolerated = counts["failed"] == 0 or snapshot.task.spec.failure_policy.action == "Continue"
     first = plan.tick.taken and awaited(snapshot.task)  # seen for the first time at its first tick, perhaps
-    return Facts(
+    return StatusInput(
         snapshot=snapshot,
         plan=plan,
         outcome=outcome,
@@ -135,24 +135,24 @@ def _facts(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Facts:
     )
 
 
-def _finished_rollout(facts: Facts) -> str:
-    if facts.plan.requests.ledger and facts.snapshot.ledger.lost:
+def _finished_rollout(inputs: StatusInput) -> str:
+    if inputs.plan.requests.ledger and inputs.snapshot.ledger.lost:
         return ""  # nodes run again, or are taken for done: a rollout anew
-    if facts.plan.rollout.finished:
-        return facts.snapshot.task.status.finished_rollout
-    return facts.plan.rollout.name if _is_finished(facts) else ""
+    if inputs.plan.rollout.finished:
+        return inputs.snapshot.task.status.finished_rollout
+    return inputs.plan.rollout.name if _is_finished(inputs) else ""
 
 
-def _is_finished(facts: Facts) -> bool:
+def _is_finished(inputs: StatusInput) -> bool:
     """Whether every node of the rollout has ended, on record, but for those that have been kept from it for
     long, and failurePolicy holds nothing. Nodes that wait for the first tick have no rollout yet."""
-    plan = facts.plan
-    moving = facts.active or facts.pending or plan.resting or plan.rollout.failing
-    held = plan.hold or plan.rollout.gated or _unrecorded(facts.outcome)
-    if moving or held or not facts.succeeded + facts.failed:
+    plan = inputs.plan
+    moving = inputs.active or inputs.pending or plan.resting or plan.rollout.failing
+    held = plan.hold or plan.rollout.gated or _unrecorded(inputs.outcome)
+    if moving or held or not inputs.succeeded + inputs.failed:
         return False
-    began = waiting_since(facts.snapshot.task, facts.snapshot.revision, facts.snapshot.now)
-    late = facts.snapshot.now - facts.snapshot.task.spec.progress_deadline_seconds
+    began = waiting_since(inputs.snapshot.task, inputs.snapshot.revision, inputs.snapshot.now)
+    late = inputs.snapshot.now - inputs.snapshot.task.spec.progress_deadline_seconds
     return all(report in plan.rollout.lost or _is_away(report, began, late) for report in plan.blocked)
 
 

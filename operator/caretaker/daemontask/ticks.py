@@ -39,7 +39,7 @@ def awaited(task: DaemonTask) -> bool:
     return task.spec.schedule is not None and not stored(task)
 
 
-def look(task: DaemonTask, hold: str, now: float) -> Tick:
+def next_tick(task: DaemonTask, hold: str, now: float) -> Tick:
     """The tick that is due, or the one that is stored."""
     spec, known = task.spec, stored(task)
     if spec.schedule is None:

@@ -20,7 +20,7 @@ from caretaker.s3refresh.queue_view import (
 DEPTH = "ApproximateNumberOfMessages"
 
 
-async def look(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
+async def inspect(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
     """What there is to see now; `before`, with the problem, when SQS does not answer."""
     try:
         answer = await sqs.get_queue_attributes(QueueUrl=source.queue_url, AttributeNames=ATTRIBUTES)

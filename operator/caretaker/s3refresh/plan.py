@@ -143,7 +143,7 @@ def plan(inputs: PlanInput) -> Plan:
         _resume(inputs, targets, result)
         _claim(inputs, targets, result)
     result.targets = tuple(targets[name] for name in sorted(targets))
-    _look_ahead(inputs, result)
+    _schedule(inputs, result)
     return result
 
 
@@ -379,7 +379,7 @@ def _start(
     return max(start, inputs.now + held) if start is not None and held else start
 
 
-def _look_ahead(inputs: PlanInput, result: Plan) -> None:
+def _schedule(inputs: PlanInput, result: Plan) -> None:
     """Phases, and when to look again."""
     starts: dict[str, float] = {}
     phases: dict[str, Phase] = {}

@@ -285,7 +285,7 @@ class Worker:
         while True:
             received, looked = self._received(), time.monotonic()
             late = 0 < second <= looked
-            view = msgspec.structs.replace(await self._look(config, sqs), late=late)
+            view = msgspec.structs.replace(await self._inspect(config, sqs), late=late)
             if view != self.queue:
                 self.queue = view
                 self._on_news()
@@ -312,9 +312,9 @@ class Worker:
         without this process receiving them."""
         return self.dead or self.behind or self.queue.in_flight >= NEAR_MOST_IN_FLIGHT
 
-    async def _look(self, config: WorkerConfig, sqs: Sqs) -> QueueView:
+    async def _inspect(self, config: WorkerConfig, sqs: Sqs) -> QueueView:
         try:
-            return await inspection.look(sqs, config.source.source, self.queue)
+            return await inspection.inspect(sqs, config.source.source, self.queue)
         except Exception as error:  # an unexpected answer must not end the resource's work
             logger.exception("the queue's attributes cannot be read")
             return msgspec.structs.replace(self.queue, problem=f"{type(error).__name__}: {error}", code="")

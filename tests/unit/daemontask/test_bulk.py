@@ -12,7 +12,6 @@ from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, PAUSE, Bulk, cost_of
 from caretaker.daemontask.events import transitions
-from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pod_control import CREATE_BYTES, PodControl
 from caretaker.daemontask.pods import PodEncoder, pod_cost
@@ -20,6 +19,7 @@ from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.slots import SlotAssignment, paced
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key

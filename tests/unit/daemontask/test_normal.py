@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from caretaker.api.daemontask import FormerRevision, Spec, Status
 from caretaker.api.hashing import h10
-from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.normal import normalised
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revision_of, revisions_of
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from testing.examples import examples
 from testing.templates import FULL, changes, noisy
 from unit.daemontask.build import TEMPLATE, entry, node, planned, snapshot, started, states, task

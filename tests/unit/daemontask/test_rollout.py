@@ -9,12 +9,12 @@ from caretaker.api import names
 from caretaker.api.daemontask import FailurePolicy, Status
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
-from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Trouble
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, REVISION, entry, node, planned, pod, snapshot, started, succeeded, task
 
 A, B, C = node("a"), node("b"), node("c")

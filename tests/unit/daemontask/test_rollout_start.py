@@ -10,11 +10,11 @@ from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time
 from caretaker.daemontask.events import transitions
-from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.rollout_start import waiting_since
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, TEMPLATE, entry, node, pod, snapshot, task
 
 DAY = 86400.0

@@ -17,11 +17,11 @@ from caretaker.api.daemontask import (
     Status,
 )
 from caretaker.api.times import format_time
-from caretaker.daemontask.facts import Outcome
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
 from unit.daemontask.states import CASES, A, B, C, done, status
 

@@ -452,7 +452,7 @@ class TestEdges:
         ],
     )
     def test_a_tick_that_lies_ahead(self, ahead: float, last: float) -> None:
-        assert ticks.look(seen(NOON + ahead, suspend=True), "", NOON).last == last
+        assert ticks.next_tick(seen(NOON + ahead, suspend=True), "", NOON).last == last
 
     @pytest.mark.parametrize(
         ("ahead", "kept"),
@@ -462,7 +462,7 @@ class TestEdges:
         ],
     )
     def test_a_schedule_that_was_given_ahead(self, ahead: float, kept: bool) -> None:
-        found = ticks.look(seen(since=NOON + ahead), "", NOON)
+        found = ticks.next_tick(seen(since=NOON + ahead), "", NOON)
         assert found.observed is not None
         assert found.observed.since == format_time(NOON + ahead if kept else NOON)
         assert found.next == moment("2026-11-25T03:00:00Z" if kept else "2026-11-24T03:00:00Z")

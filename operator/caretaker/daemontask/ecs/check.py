@@ -1,8 +1,8 @@
-"""A look at one cluster: its calls to AWS, and the state of the service by their answers.
+"""A check of one cluster: its calls to AWS, and the state of the service by their answers.
 
 Pure: a generator yields calls and receives answers; the caller sends the calls to AWS, or simulates them. A
-look takes at most three calls: DescribeServices, ListContainerInstances or DescribeClusters, UpdateService.
-Each further hundred container instances adds a page, `learn` adds a list to DescribeClusters. Separate looks
+check takes at most three calls: DescribeServices, ListContainerInstances or DescribeClusters, UpdateService.
+Each further hundred container instances adds a page, `learn` adds a list to DescribeClusters. Separate checks
 read the task definition and the capacity providers; they set nothing and take at most three calls as well.
 """
 
@@ -18,7 +18,7 @@ from caretaker.daemontask.ecs import placement
 PAGE: Final = 100
 MOST_PAGES: Final = 200  # of container instances; a cluster has 5,000 at most (Amazon ECS service quotas)
 MOST_SHOWN: Final = 3  # reasons of failures in a message
-MOST_LESSONS: Final = 6  # looks in a row that only read Facts
+MOST_LESSONS: Final = 6  # checks in a row that only read Facts
 # Reasons for which the cluster does not run the service at all.
 ABSENT: Final = frozenset((Reason.CLUSTER_NOT_FOUND, Reason.SERVICE_NOT_FOUND, Reason.SERVICE_INACTIVE))
 
@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 
 class UnclearError(Exception):
-    """An answer lacks a required member: it proves nothing, and the look is repeated later."""
+    """An answer lacks a required member: it proves nothing, and the check is repeated later."""
 
 
 class PendingDecrease(msgspec.Struct, frozen=True):
     """A decrease larger than one answer may cause. `counted`: the largest number seen since; `old`: seen long
-    enough ago for this look to confirm it."""
+    enough ago for this check to confirm it."""
 
     counted: int
     old: bool = False
@@ -60,7 +60,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class CheckParams(msgspec.Struct, frozen=True):
-    """The parameters of a look. `learn`: the container instances are still to be listed."""
+    """The parameters of a check. `learn`: the container instances are still to be listed."""
 
     cluster: str
     service: str
@@ -93,7 +93,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class ServiceState(msgspec.Struct, frozen=True):
-    """The state of a service after a look. `reason`: why it is left as it is, or with `doubt` the fault of
+    """The state of a service after a check. `reason`: why it is left as it is, or with `doubt` the fault of
     one that is kept; `was`: desiredCount before UpdateService."""
 
     reason: str = ""
@@ -104,7 +104,7 @@ class ServiceState(msgspec.Struct, frozen=True):
     counted: int | None = None
     was: int | None = None
     target: int | None = None  # the wanted desiredCount: `counted`, or maxCount
-    decrease: PendingDecrease | None = None  # a decrease for a later look to confirm
+    decrease: PendingDecrease | None = None  # a decrease for a later check to confirm
     counts: Counts = "Active"  # how they were counted
     arns: frozenset[str] | None = None  # container instances that count; None: not listed
     facts: Facts = Facts()
@@ -126,9 +126,9 @@ Steps = Generator[Call, Answer, T]
 
 
 def check(params: CheckParams) -> Check:
-    """The calls of a look, see the module. Raises UnclearError."""
+    """The calls of a check, see the module. Raises UnclearError."""
     for _ in range(MOST_LESSONS):
-        found = yield from _look(params)
+        found = yield from _attempt(params)
         if isinstance(found, ServiceState):
             return msgspec.structs.replace(found, facts=params.facts)
         params = msgspec.structs.replace(params, facts=found)
@@ -147,20 +147,20 @@ def no_service(params: CheckParams) -> ServiceState:
     )
 
 
-def following(looking: Check, answer: Answer | None) -> Call | ServiceState:
-    """The next call of a look after this answer (None: the first call), or its result."""
+def following(steps: Check, answer: Answer | None) -> Call | ServiceState:
+    """The next call of a check after this answer (None: the first call), or its result."""
     try:
-        return next(looking) if answer is None else looking.send(answer)
+        return next(steps) if answer is None else steps.send(answer)
     except StopIteration as end:
         state: ServiceState = end.value
         return state
 
 
-# ---------------------------------------------------------------- one look
+# ---------------------------------------------------------------- one check
 
 
-def _look(params: CheckParams) -> Steps[ServiceState | Facts]:
-    """The state, or new facts for the next look."""
+def _attempt(params: CheckParams) -> Steps[ServiceState | Facts]:
+    """The state, or new facts for the next check."""
     answer = yield Call("describe_services", {"cluster": params.cluster, "services": [params.service]})
     service = _one(answer, "services", "DescribeServices")
     if service is None:
@@ -221,7 +221,7 @@ def _believed(params: CheckParams, desired: int, number: int) -> tuple[int | Non
     seen = number if params.decrease is None else max(number, params.decrease.counted)
     if params.decrease is None or not params.decrease.old:
         return None, PendingDecrease(seen)
-    # Only the instances that both looks miss.
+    # Only the instances that both checks miss.
     return seen, PendingDecrease(number) if number < seen else None
 
 
@@ -307,7 +307,7 @@ def _cluster(params: CheckParams) -> Steps[Answer | None]:
     return cluster if cluster is None or cluster["status"] != "INACTIVE" else None
 
 
-# ---------------------------------------------------------------- facts for later looks
+# ---------------------------------------------------------------- facts for later checks
 
 
 def _default_of(params: CheckParams) -> Steps[ServiceState | Facts]:

@@ -12,7 +12,7 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionState
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.daemontask.ecs.plan import shown
-from caretaker.daemontask.ecs.snapshot import ClusterState, Snapshot, Trouble
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Snapshot
 
 # Looks in a row that fail for a transient cause before Ready turns False.
 FAILURES_REPORTED: Final = 3
@@ -77,18 +77,18 @@ def _suspended(snapshot: Snapshot) -> ConditionState | None:
 def _unlisted(snapshot: Snapshot) -> ConditionState | None:
     listing = snapshot.listing
     known = bool(listing.at) or _stands(snapshot)
-    if listing.trouble is None or not _lasting(listing.trouble, listing.failures, known=known):
+    if listing.failure is None or not _lasting(listing.failure, listing.failures, known=known):
         return None
-    return "False", listing.trouble.reason, listing.trouble.message
+    return "False", listing.failure.reason, listing.failure.message
 
 
 def _failing(snapshot: Snapshot) -> ConditionState | None:
     stands = _stands(snapshot)
     found = [
-        cluster.trouble
+        cluster.failure
         for cluster in snapshot.clusters.values()
-        if cluster.trouble is not None
-        and _lasting(cluster.trouble, cluster.failures, known=cluster.service is not None or stands)
+        if cluster.failure is not None
+        and _lasting(cluster.failure, cluster.failures, known=cluster.service is not None or stands)
     ]
     if not found:
         return None
@@ -112,14 +112,14 @@ def _starting(snapshot: Snapshot) -> ConditionState | None:
 
 
 def _waits(snapshot: Snapshot) -> bool:
-    """Whether the list of clusters is unknown, or a cluster was never looked at."""
+    """Whether the list of clusters is unknown, or a cluster was never checked."""
     unlisted = snapshot.spec is not None and not snapshot.spec.clusters and not snapshot.listing.at
     return unlisted or any(cluster.service is None for cluster in snapshot.clusters.values())
 
 
 def _said(snapshot: Snapshot, kind: str) -> ConditionState | None:
     """The present condition, if it is about this spec. A new leader, or a new cluster, changes it only after
-    a look."""
+    a check."""
     before = c.find(snapshot.status.conditions, kind)
     if before is None or before.observed_generation != snapshot.meta.generation:
         return None
@@ -128,7 +128,7 @@ def _said(snapshot: Snapshot, kind: str) -> ConditionState | None:
 
 def _stands(snapshot: Snapshot) -> bool:
     """Whether Ready has a result for this spec, from another process or from before a new cluster appeared.
-    One failed look, as after an upgrade of the operator, does not change it."""
+    One failed check, as after an upgrade of the operator, does not change it."""
     said = _said(snapshot, c.READY)
     return said is not None and said[1] != Reason.STARTING
 
@@ -164,9 +164,9 @@ _READY_RULES: Final[tuple[Callable[[Snapshot], ConditionState | None], ...]] = (
 )
 
 
-def _lasting(trouble: Trouble, failures: int, *, known: bool) -> bool:
+def _lasting(failure: CallFailure, failures: int, *, known: bool) -> bool:
     """Whether Ready reports it: at once if it is not transient or nothing is known, else when it lasts."""
-    return not trouble.transient or failures >= FAILURES_REPORTED or not known
+    return not failure.transient or failures >= FAILURES_REPORTED or not known
 
 
 def _problem(cluster: ClusterState) -> str:
@@ -194,10 +194,10 @@ def _queue(snapshot: Snapshot) -> ConditionState:
     unchecked: ConditionState = ("Unknown", Reason.NOT_CHECKED, "the queue has not been asked yet")
     if snapshot.idle:
         return unchecked
-    if not (queue.heard or queue.trouble):
+    if not (queue.heard or queue.failure):
         return _said(snapshot, c.QUEUE_REACHABLE) or unchecked
-    if queue.trouble is not None:
-        return "False", queue.trouble.reason, queue.trouble.message
+    if queue.failure is not None:
+        return "False", queue.failure.reason, queue.failure.message
     return "True", Reason.REACHABLE, "messages are received"
 
 
@@ -208,7 +208,7 @@ def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
     problems = [cluster for _, cluster in shown(snapshot) if _problem(cluster) in STALLING]
     if problems:
         return _problem(problems[0]), _summary(problems)
-    queue = snapshot.queue.trouble
+    queue = snapshot.queue.failure
     if queue is not None:
         seconds = snapshot.spec.resync_seconds if snapshot.spec is not None else 0
         return queue.reason, f"no events come, clusters are looked at every {seconds} s only: {queue.message}"

@@ -1,6 +1,6 @@
-"""The ECS target in the reconcile loop: gathers the state of clusters and starts looks at them.
+"""The ECS target in the reconcile loop: gathers the state of clusters and starts their checks.
 
-Thin: plan.py decides, and no pass waits for AWS. A look runs beside the passes and asks for a pass at its
+Thin: plan.py decides, and no pass waits for AWS. A check runs beside the passes and asks for a pass at its
 end. Setting a desired count twice does no harm, so nothing is recorded before it.
 """
 
@@ -20,11 +20,11 @@ from caretaker.api.grants import Grants, refusals
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey
 from caretaker.daemontask.ecs import plan as planning
+from caretaker.daemontask.ecs.call_failures import QUEUE
 from caretaker.daemontask.ecs.plan import Plan
 from caretaker.daemontask.ecs.reader import Readers
 from caretaker.daemontask.ecs.snapshot import Snapshot
 from caretaker.daemontask.ecs.status import status_of, transitions
-from caretaker.daemontask.ecs.troubles import QUEUE
 from caretaker.daemontask.ecs.worker import Worker
 from caretaker.daemontask.resource import KIND, task_path, user_of
 from caretaker.obs.metrics import Metrics

@@ -1,8 +1,8 @@
-"""Which clusters get a look now, and when the next one is due.
+"""The clusters to check now, and the time of the next check.
 
-Pure: Snapshot -> Plan. A look is due at the start; MERGE_SECONDS after the first event that changes a number;
-resyncSeconds after the last look, since events get lost; and to confirm a decrease. A failed look is repeated
-after a backoff.
+Pure: Snapshot -> Plan. A check is due at the start; MERGE_SECONDS after the first event that changes a
+number; resyncSeconds after the last check, since events get lost; and to confirm a decrease. A failed check
+is repeated after a backoff.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from caretaker.daemontask.ecs.check import ABSENT
 from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Snapshot
 
 MERGE_SECONDS: Final = 1.0
-# Seconds until a second look confirms a large decrease: by then agents that lost ECS are back, and answers
+# Seconds until a second check confirms a large decrease: by then agents that lost ECS are back, and answers
 # are up to date.
 CONFIRM_SECONDS: Final = 60.0
 # Seconds until the next try, by failures in a row: for transient errors (throttled, no answer), and for
@@ -24,15 +24,15 @@ BACKOFF_REFUSED: Final = (15.0, 30.0, 60.0, 120.0, 300.0)
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`looks`: clusters to look at; `list`: list the clusters; `wake`: the next pass, None = on an event."""
+    """`checks`: clusters to check; `list`: list the clusters; `wake`: the next pass, None = on an event."""
 
-    looks: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
     list: bool = False
     wake: float | None = None
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """The looks that are due, see the module."""
+    """The checks that are due, see the module."""
     if snapshot.idle or snapshot.spec is None:
         return Plan()
     due = {
@@ -41,7 +41,7 @@ def plan(snapshot: Snapshot) -> Plan:
     listing = _list_due(snapshot)
     later = [at for at in (*due.values(), *(() if listing is None else (listing,))) if at > snapshot.clock]
     return Plan(
-        looks=tuple(sorted(name for name, at in due.items() if at <= snapshot.clock)),
+        checks=tuple(sorted(name for name, at in due.items() if at <= snapshot.clock)),
         list=listing is not None and listing <= snapshot.clock,
         wake=min(later, default=None),
     )
@@ -68,9 +68,9 @@ def _due(snapshot: Snapshot, cluster: ClusterState) -> float | None:
         return None
     if cluster.retry:
         return cluster.retry
-    if not cluster.looked:
+    if not cluster.checked:
         return snapshot.clock
-    at = cluster.looked + _resync(snapshot)
+    at = cluster.checked + _resync(snapshot)
     if cluster.dirty:
         at = min(at, cluster.dirty + MERGE_SECONDS * snapshot.scale)
     return min(at, cluster.confirm) if cluster.confirm else at
@@ -78,7 +78,7 @@ def _due(snapshot: Snapshot, cluster: ClusterState) -> float | None:
 
 def _list_due(snapshot: Snapshot) -> float | None:
     listing: Listing = snapshot.listing
-    assert snapshot.spec is not None  # noqa: S101 - the caller has looked
+    assert snapshot.spec is not None  # noqa: S101 - the caller has checked
     if snapshot.spec.clusters or listing.busy:
         return None
     if listing.failures:
@@ -87,5 +87,5 @@ def _list_due(snapshot: Snapshot) -> float | None:
 
 
 def _resync(snapshot: Snapshot) -> float:
-    assert snapshot.spec is not None  # noqa: S101 - the caller has looked
+    assert snapshot.spec is not None  # noqa: S101 - the caller has checked
     return snapshot.spec.resync_seconds * snapshot.scale

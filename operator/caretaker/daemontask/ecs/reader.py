@@ -1,6 +1,6 @@
 """Reads one queue of events: receives messages, notifies every task that shares the queue, deletes them.
 
-Inputs: SQS and a queue. A message is only a hint: every cluster gets a look at the start and every
+Inputs: SQS and a queue. A message is only a hint: every cluster gets a check at the start and every
 resyncSeconds. So a message is deleted once the tasks are notified, and several tasks may share a queue. The
 poller of S3AggregatedRefresh differs: it keeps a message until its content is recorded, and a queue has one
 reader.

@@ -10,7 +10,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ecs.check import ServiceState
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class CallFailure(msgspec.Struct, frozen=True):
     """A failed call: the reason to show, AWS's words, and whether the error is transient."""
 
     reason: str
@@ -22,17 +22,17 @@ class Trouble(msgspec.Struct, frozen=True):
 class ClusterState(msgspec.Struct, frozen=True):
     """The state of one cluster. Times are by `clock`, 0 = never; `*_at` are Unix seconds."""
 
-    service: ServiceState | None = None  # of the last look that succeeded
-    looked: float = 0.0  # when the last look began
-    dirty: float = 0.0  # when the first event came that no look covers
-    busy: bool = False  # a look is under way
-    trouble: Trouble | None = None  # of the last look, if it failed
+    service: ServiceState | None = None  # of the last check that succeeded
+    checked: float = 0.0  # when the last check began
+    dirty: float = 0.0  # when the first event came that no check covers
+    busy: bool = False  # a check is under way
+    failure: CallFailure | None = None  # of the last check, if it failed
     failures: int = 0  # in a row
-    retry: float = 0.0  # the next look, after a failed one; 0 = the last one succeeded
-    confirm: float = 0.0  # when a look can confirm a decrease; 0 = there is none to confirm
+    retry: float = 0.0  # the next check, after a failed one; 0 = the last one succeeded
+    confirm: float = 0.0  # when a check can confirm a decrease; 0 = there is none to confirm
     event_at: float = 0.0
     update_at: float = 0.0
-    calls: int = 0  # of the last look
+    calls: int = 0  # of the last check
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Listing(msgspec.Struct, frozen=True):
 
     at: float = 0.0  # when the last list came, 0 = never
     busy: bool = False
-    trouble: Trouble | None = None
+    failure: CallFailure | None = None
     failures: int = 0
     retry: float = 0.0
 
@@ -49,7 +49,7 @@ class Queue(msgspec.Struct, frozen=True):
     """The state of the queue. `heard`: a receive has succeeded."""
 
     heard: bool = False
-    trouble: Trouble | None = None
+    failure: CallFailure | None = None
     malformed: str = ""  # the fault of a message of the last hour
 
 

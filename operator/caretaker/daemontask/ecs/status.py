@@ -23,12 +23,12 @@ def status_of(snapshot: Snapshot) -> Status:
     """The status to write. It counts container instances; those with a running task are active."""
     before = _standing(snapshot)
     old = {one.cluster: one for one in before.ecs}
-    looked = {name: _cluster(name, cluster, old.get(name)) for name, cluster in shown(snapshot)}
-    if snapshot.idle or not (looked or snapshot.listing.at):  # nothing is known: the last counts stay
+    checked = {name: _cluster(name, cluster, old.get(name)) for name, cluster in shown(snapshot)}
+    if snapshot.idle or not (checked or snapshot.listing.at):  # nothing is known: the last counts stay
         clusters, omitted = list(before.ecs), before.ecs_omitted
         instances, active = before.desired, before.active
     else:
-        kept = {name: one for name, one in old.items() if _unseen(snapshot, name)} | looked
+        kept = {name: one for name, one in old.items() if _unseen(snapshot, name)} | checked
         clusters = [kept[name] for name in sorted(kept)]
         omitted = max(len(clusters) - MAX_CLUSTERS, 0)
         instances, active = _counts(clusters)
@@ -68,7 +68,7 @@ def _counts(clusters: Iterable[EcsCluster]) -> tuple[int, int]:
 
 
 def _unseen(snapshot: Snapshot, name: str) -> bool:
-    """Whether another process has looked at the cluster and this one, which looks for all, has not yet."""
+    """Whether another process has checked the cluster and this one, which checks all, has not yet."""
     if snapshot.spec is None or snapshot.spec.clusters:
         return False
     cluster = snapshot.clusters.get(name)
@@ -77,7 +77,7 @@ def _unseen(snapshot: Snapshot, name: str) -> bool:
 
 def _cluster(name: str, cluster: ClusterState, before: EcsCluster | None) -> EcsCluster:
     service = cluster.service
-    if service is None:  # this process has not looked yet; another may have
+    if service is None:  # this process has not checked yet; another may have
         return before if before is not None else EcsCluster(name)
     event, update = cluster.event_at, cluster.update_at
     return EcsCluster(

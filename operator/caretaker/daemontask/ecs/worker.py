@@ -1,7 +1,7 @@
-"""The worker of one task between its passes: events, looks at clusters, the list of clusters.
+"""The worker of one task between its passes: events, checks of clusters, the list of clusters.
 
-Inputs: AWS. Each result asks for a pass; plan.py decides which cluster gets a look, and when. Everything here
-may be lost at any time: a new process looks at every cluster.
+Inputs: AWS. Each result asks for a pass; plan.py decides which cluster is checked, and when. Everything here
+may be lost at any time: a new process checks every cluster.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from caretaker.api.ecs import EcsSpec
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.aws.pages import pages
+from caretaker.daemontask.ecs.call_failures import ECS, QUEUE, call_failure, unclear
 from caretaker.daemontask.ecs.check import (
     DENIED,
     Answer,
@@ -36,8 +37,7 @@ from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
 from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, Plan, backoff
 from caretaker.daemontask.ecs.reader import Reader
-from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Queue, Trouble
-from caretaker.daemontask.ecs.troubles import ECS, QUEUE, trouble_of, unclear
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
 from caretaker.obs.ecs_metrics import EcsMetrics
@@ -74,7 +74,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def end(self) -> None:
-        """Cancel all looks."""
+        """Cancel all checks."""
         await cancel(*self._tasks)
 
     @property
@@ -83,8 +83,8 @@ class Worker:
         if self.reader is None:
             return Queue()
         problem = self.reader.problem
-        trouble = trouble_of(problem, QUEUE) if problem is not None else None
-        return Queue(self.reader.heard, trouble, self.reader.malformed)
+        failure = call_failure(problem, QUEUE) if problem is not None else None
+        return Queue(self.reader.heard, failure, self.reader.malformed)
 
     # ---------------------------------------------------------------- events
 
@@ -115,7 +115,7 @@ class Worker:
             state, dirty=state.dirty or time.monotonic(), event_at=time.time()
         )
 
-    # ---------------------------------------------------------------- looks of a pass
+    # ---------------------------------------------------------------- checks of a pass
 
     def begin(self, plan: Plan) -> None:
         """Start the looks and the list of a plan."""
@@ -123,46 +123,46 @@ class Worker:
             if plan.list:
                 self.listing = msgspec.structs.replace(self.listing, busy=True)
                 self._spawn(self._list())
-            for name in plan.looks:
+            for name in plan.checks:
                 state = self.clusters[name]
                 since = state.dirty
-                # An event from now on may be about a change that this look misses.
+                # An event from now on may be about a change that this check misses.
                 self.clusters[name] = msgspec.structs.replace(
-                    state, busy=True, dirty=0.0, looked=time.monotonic()
+                    state, busy=True, dirty=0.0, checked=time.monotonic()
                 )
-                self._spawn(self._look(name, since))
+                self._spawn(self._check(name, since))
 
     def _spawn(self, coroutine: Any) -> None:
         task = asyncio.create_task(coroutine, name="ecs-look")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # ---------------------------------------------------------------- looks
+    # ---------------------------------------------------------------- checks
 
-    async def _look(self, name: str, since: float) -> None:
+    async def _check(self, name: str, since: float) -> None:
         """Look at one cluster. `since`: when the first event came that asks for it, 0 = none did."""
         instances = self._of(name)
         instances.begin()
-        # A look for an event takes three calls, without a list.
+        # A check for an event takes three calls, without a list.
         params = self._wanted(name, learn=not since and not instances.complete)
-        calls, service, trouble = 0, None, None
-        looking = check(params)
+        calls, service, failure = 0, None, None
+        steps = check(params)
         answer: Answer | None = None
         try:
             while service is None:
-                step = following(looking, answer)
+                step = following(steps, answer)
                 if isinstance(step, ServiceState):
                     service = step
                 else:
                     calls += 1
                     answer = await send(self._ecs, step)
         except AwsError as error:
-            trouble = trouble_of(error, ECS)
-            if trouble.absent:
-                gone = trouble.reason == Reason.SERVICE_NOT_FOUND
-                service, trouble = no_service(params) if gone else no_cluster(name), None
+            failure = call_failure(error, ECS)
+            if failure.absent:
+                gone = failure.reason == Reason.SERVICE_NOT_FOUND
+                service, failure = no_service(params) if gone else no_cluster(name), None
         except UnclearError as error:
-            trouble = unclear(error)
+            failure = unclear(error)
         except NotLeader as error:  # the guard: nothing was sent
             logger.info("cluster %s is left as it is: %s", name, error)
             self._put_off(name, since, calls)
@@ -170,8 +170,8 @@ class Worker:
             return
         except Exception as error:  # an unexpected response must not end the worker
             logger.exception("the look at cluster %s failed", name)
-            trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
-        self._looked(name, since, service, trouble, calls)
+            failure = CallFailure(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
+        self._checked(name, since, service, failure, calls)
         self._count(service, since)
 
     def _wanted(self, name: str, *, learn: bool) -> CheckParams:
@@ -193,20 +193,20 @@ class Worker:
             facts,
         )
 
-    def _looked(
-        self, name: str, since: float, service: ServiceState | None, trouble: Trouble | None, calls: int
+    def _checked(
+        self, name: str, since: float, service: ServiceState | None, failure: CallFailure | None, calls: int
     ) -> None:
         state = self.clusters.get(name)
         if state is None:
             return  # the list no longer has it
-        if trouble is not None or service is None:
+        if failure is not None or service is None:
             failures = state.failures + 1
-            wait = backoff(failures, transient=trouble is None or trouble.transient)
+            wait = backoff(failures, transient=failure is None or failure.transient)
             retry = time.monotonic() + wait * random.uniform(0.5, 1) * self._scale
             # The next try counts as asked for by the same event.
             dirty = since or state.dirty
             changes: dict[str, Any] = {
-                "trouble": trouble,
+                "failure": failure,
                 "failures": failures,
                 "retry": retry,
                 "dirty": dirty,
@@ -217,7 +217,7 @@ class Worker:
             if service.decrease is not None:
                 begun = state.confirm if service.was is None else 0.0
                 confirm = begun or time.monotonic() + CONFIRM_SECONDS * self._scale
-            changes = {"trouble": None, "failures": 0, "retry": 0.0, "service": service, "confirm": confirm}
+            changes = {"failure": None, "failures": 0, "retry": 0.0, "service": service, "confirm": confirm}
             if service.was is not None:
                 changes["update_at"] = time.time()
         self.clusters[name] = msgspec.structs.replace(state, busy=False, calls=calls, **changes)
@@ -230,7 +230,7 @@ class Worker:
 
     def _put_off(self, name: str, since: float, calls: int) -> None:
         """UpdateService was not sent, for lack of the Lease. No condition reports it, since it is not about
-        the cluster; the look is repeated soon."""
+        the cluster; the check is repeated soon."""
         state = self.clusters.get(name)
         if state is None:
             return  # the list no longer has it
@@ -256,29 +256,29 @@ class Worker:
     async def _list(self) -> None:
         """List every cluster of the account in the region."""
         found: list[str] = []
-        trouble: Trouble | None = None
+        failure: CallFailure | None = None
         try:
             found = await listed(self._ecs)
         except AwsError as error:
-            trouble = trouble_of(error, ECS)
+            failure = call_failure(error, ECS)
         except UnclearError as error:
-            trouble = unclear(error)
+            failure = unclear(error)
         except Exception as error:  # an unexpected response must not end the worker
             logger.exception("the clusters cannot be listed")
-            trouble = Trouble(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
-        self._listed(found, trouble)
+            failure = CallFailure(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
+        self._listed(found, failure)
 
-    def _listed(self, found: Sequence[str], trouble: Trouble | None) -> None:
-        if trouble is not None:
+    def _listed(self, found: Sequence[str], failure: CallFailure | None) -> None:
+        if failure is not None:
             failures = self.listing.failures + 1
-            wait = backoff(failures, transient=trouble.transient) * random.uniform(0.5, 1)
+            wait = backoff(failures, transient=failure.transient) * random.uniform(0.5, 1)
             retry = time.monotonic() + wait * self._scale
-            self.listing = Listing(self.listing.at, False, trouble, failures, retry)
+            self.listing = Listing(self.listing.at, False, failure, failures, retry)
         else:
             self.listing = Listing(at=time.monotonic())
             listed = set(found)
             for name, state in list(self.clusters.items()):
-                # One that an event named may be newer than the list, unless it cannot even be looked at.
+                # One that an event named may be newer than the list, unless it cannot even be checked.
                 if name not in listed and not state.busy and (not state.dirty or state.failures):
                     del self.clusters[name]
                     self._instances.pop(name, None)

@@ -10,7 +10,7 @@ from caretaker.api.ecs import EcsAws, EcsEvents, EcsSpec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ecs.check import Answer, Call, CheckParams, ServiceState, check, following
 from caretaker.daemontask.ecs.envelope import Notice
-from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Queue, Snapshot, Trouble
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, Snapshot
 
 NOW = 1_800_000_000.0
 CLOCK = 5_000.0
@@ -20,8 +20,8 @@ CLUSTER = f"arn:aws:ecs:{REGION}:123456789012:cluster"
 INSTANCE = f"arn:aws:ecs:{REGION}:123456789012:container-instance"
 
 IN_STEP = ServiceState(desired=3, running=3, counted=3, target=3)
-DENIED = Trouble("AccessDenied", "allow ecs:DescribeServices", transient=False)
-THROTTLED = Trouble("Throttled", "Rate exceeded", transient=True)
+DENIED = CallFailure("AccessDenied", "allow ecs:DescribeServices", transient=False)
+THROTTLED = CallFailure("Throttled", "Rate exceeded", transient=True)
 
 
 def spec(*clusters: str, **fields: Any) -> EcsSpec:
@@ -48,7 +48,7 @@ def snapshot(
 
 def known(**fields: Any) -> ClusterState:
     """Looked at ten seconds ago."""
-    base = ClusterState(service=IN_STEP, looked=CLOCK - 10, calls=2)
+    base = ClusterState(service=IN_STEP, checked=CLOCK - 10, calls=2)
     return msgspec.structs.replace(base, **fields)
 
 

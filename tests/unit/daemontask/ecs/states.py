@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.daemontask.ecs.check import PendingDecrease, ServiceState
-from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Queue, Snapshot, Trouble
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, Snapshot
 from unit.daemontask.ecs.build import DENIED, IN_STEP, THROTTLED, known, snapshot, spec
 
 DAEMON = ServiceState("DaemonService", "prod: DAEMON")
@@ -73,27 +73,27 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
         {"Ready": "!Starting", "Reconciling": "Starting"},
     ),
     "clusters may not be listed": (
-        snapshot(EVERY, clusters={}, listing=Listing(trouble=DENIED, failures=1)),
+        snapshot(EVERY, clusters={}, listing=Listing(failure=DENIED, failures=1)),
         {"Ready": "!AccessDenied", "Reconciling": "AccessDenied"},
     ),
     "a permission that is missing is told at once": (
-        of(trouble=DENIED, failures=1),
+        of(failure=DENIED, failures=1),
         {"Ready": "!AccessDenied", "Reconciling": "AccessDenied"},
     ),
     "a throttled look or two": (
-        of(trouble=THROTTLED, failures=2),
+        of(failure=THROTTLED, failures=2),
         {"Ready": "InStep"},
     ),
     "throttled again and again": (
-        of(trouble=THROTTLED, failures=3),
+        of(failure=THROTTLED, failures=3),
         {"Ready": "!Throttled", "Reconciling": "Throttled"},
     ),
     "throttled before anything was known": (
-        of(trouble=THROTTLED, failures=1, service=None),
+        of(failure=THROTTLED, failures=1, service=None),
         {"Ready": "!Throttled", "Reconciling": "Throttled"},
     ),
     "no events come": (
-        snapshot(queue=Queue(trouble=DENIED)),
+        snapshot(queue=Queue(failure=DENIED)),
         {"Ready": "InStep", "QueueReachable": "!AccessDenied", "Degraded": "AccessDenied"},
     ),
     "a message that could not be read": (
@@ -133,7 +133,7 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
     },
     **{
         f"looks fail: {reason}": (
-            of(trouble=Trouble(reason, "no", transient=False), failures=1),
+            of(failure=CallFailure(reason, "no", transient=False), failures=1),
             {"Ready": f"!{reason}", "Reconciling": reason},
         )
         for reason in ("NoIdentity", "Unreachable", "RequestRefused")

@@ -128,7 +128,7 @@ class World:
             self.hear(self._late.pop())
         while True:
             made = plan(msgspec.structs.replace(snapshot(self.spec, {"prod": self.known}), clock=self.clock))
-            if made.looks:
+            if made.checks:
                 self._look()
             elif made.wake is not None and made.wake <= end:
                 self.clock = made.wake
@@ -141,7 +141,7 @@ class World:
 
     def _look(self) -> None:
         since, before = self.known.dirty, len(self.account.calls)
-        self.known = msgspec.structs.replace(self.known, dirty=0.0, looked=self.clock)
+        self.known = msgspec.structs.replace(self.known, dirty=0.0, checked=self.clock)
         if self._throttled:
             self._throttled -= 1
             failures = self.known.failures + 1

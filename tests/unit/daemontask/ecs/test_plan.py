@@ -20,7 +20,7 @@ def one(**fields: object) -> Snapshot:
     [
         pytest.param(snapshot(clusters={"prod": ClusterState()}), Plan(LOOK), id="at first, at once"),
         pytest.param(one(), Plan(wake=CLOCK + 290), id="at rest, at the resync"),
-        pytest.param(one(looked=CLOCK - 300), Plan(LOOK), id="the resync is due"),
+        pytest.param(one(checked=CLOCK - 300), Plan(LOOK), id="the resync is due"),
         pytest.param(
             one(dirty=CLOCK),
             Plan(wake=CLOCK + MERGE_SECONDS),
@@ -28,7 +28,7 @@ def one(**fields: object) -> Snapshot:
         ),
         pytest.param(one(dirty=CLOCK - MERGE_SECONDS), Plan(LOOK), id="for a second from the first one"),
         pytest.param(
-            one(dirty=CLOCK, looked=CLOCK - 300), Plan(LOOK), id="an event does not put a resync off"
+            one(dirty=CLOCK, checked=CLOCK - 300), Plan(LOOK), id="an event does not put a resync off"
         ),
         pytest.param(
             one(confirm=CLOCK + 60), Plan(wake=CLOCK + 60), id="what is to be confirmed is looked at again"
@@ -48,7 +48,7 @@ def one(**fields: object) -> Snapshot:
             msgspec.structs.replace(one(dirty=CLOCK - 9), suspend=True), Plan(), id="nothing while suspended"
         ),
         pytest.param(
-            msgspec.structs.replace(one(looked=0.0), refusal=("NotGranted", "no")),
+            msgspec.structs.replace(one(checked=0.0), refusal=("NotGranted", "no")),
             Plan(),
             id="nothing that is not granted",
         ),

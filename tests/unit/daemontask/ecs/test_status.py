@@ -9,7 +9,7 @@ from caretaker.api.conditions import find
 from caretaker.api.daemontask import Status
 from caretaker.api.ecs import MAX_CLUSTERS, EcsAws, EcsCluster, EcsSpec
 from caretaker.daemontask.ecs.check import ServiceState
-from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Queue, Snapshot, Trouble
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, Snapshot
 from caretaker.daemontask.ecs.status import status_of, transitions
 from unit.daemontask.ecs.build import DENIED, IN_STEP, NOW, THROTTLED, known, snapshot, spec
 from unit.daemontask.ecs.states import ABSENT, CASES, DAEMON, DOUBT, EVERY, of
@@ -24,7 +24,7 @@ def test_conditions(given: Snapshot, wanted: dict[str, str]) -> None:
 
 
 def test_messages_name_what_is_wrong_and_how_much_of_it() -> None:
-    wrong = {f"c{n}": known(trouble=DENIED, failures=1) for n in range(4)}
+    wrong = {f"c{n}": known(failure=DENIED, failures=1) for n in range(4)}
     ready = find(status_of(snapshot(spec(*wrong), clusters=wrong)).conditions, "Ready")
     assert ready is not None
     assert ready.message == "allow ecs:DescribeServices (and 3 more clusters)"
@@ -103,8 +103,8 @@ def test_events_tell_transitions_once() -> None:
     assert told(updated, updated) == []
     assert told(of(), of(service=DAEMON)) == ["Warning DaemonService: prod: DAEMON"]
     assert told(of(service=DAEMON), of(service=DAEMON)) == []
-    assert told(of(), of(trouble=DENIED, failures=1)) == ["Warning AccessDenied: allow ecs:DescribeServices"]
-    assert told(of(trouble=DENIED, failures=1), of(trouble=DENIED, failures=2)) == []
+    assert told(of(), of(failure=DENIED, failures=1)) == ["Warning AccessDenied: allow ecs:DescribeServices"]
+    assert told(of(failure=DENIED, failures=1), of(failure=DENIED, failures=2)) == []
     held = msgspec.structs.replace(of(), suspend=True)
     assert [line.partition(":")[0] for line in told(of(), held)] == ["Normal Suspended"]
     assert [line.partition(":")[0] for line in told(held, of())] == ["Normal Resumed"]
@@ -258,13 +258,13 @@ def test_a_cluster_that_is_named_no_more_does_not_stand() -> None:
     assert (found.desired, found.active, found.pending) == (2, 1, 1)
 
 
-FAILED_ONCE = ClusterState(trouble=THROTTLED, failures=1)
+FAILED_ONCE = ClusterState(failure=THROTTLED, failures=1)
 
 
 @pytest.mark.parametrize(
     ("clusters", "listing"),
     [
-        ({}, Listing(trouble=THROTTLED, failures=1)),
+        ({}, Listing(failure=THROTTLED, failures=1)),
         ({"prod": FAILED_ONCE}, Listing(at=NOW)),
         ({"prod": known(), "new": FAILED_ONCE}, Listing(at=NOW)),
         ({"prod": FAILED_ONCE, "lab": msgspec.structs.replace(FAILED_ONCE, failures=2)}, Listing(at=NOW)),
@@ -279,16 +279,16 @@ def test_what_time_alone_mends_takes_nothing_back_before_the_third_failure(
     assert status_of(given) == first
 
 
-@pytest.mark.parametrize(("trouble", "failures"), [(DENIED, 1), (THROTTLED, 3)])
+@pytest.mark.parametrize(("failure", "failures"), [(DENIED, 1), (THROTTLED, 3)])
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_new_leader_tells_what_lasts(trouble: Trouble, failures: int, *, listed: bool) -> None:
+def test_a_new_leader_tells_what_lasts(failure: CallFailure, failures: int, *, listed: bool) -> None:
     first = status_of(snapshot(EVERY, clusters={"prod": known()}))
-    failed = ClusterState(trouble=trouble, failures=failures)
-    listing = Listing(at=NOW) if listed else Listing(trouble=trouble, failures=failures)
+    failed = ClusterState(failure=failure, failures=failures)
+    listing = Listing(at=NOW) if listed else Listing(failure=failure, failures=failures)
     given = snapshot(EVERY, clusters={"prod": failed} if listed else {}, listing=listing, status=first)
     ready = find(status_of(given).conditions, "Ready")
     assert ready is not None
-    assert (ready.status, ready.reason) == ("False", trouble.reason)
+    assert (ready.status, ready.reason) == ("False", failure.reason)
 
 
 def test_of_a_new_spec_the_first_failure_is_told_and_stays_told() -> None:

@@ -20,7 +20,7 @@ from caretaker.daemontask.ecs.plan import (
     Plan,
     plan,
 )
-from caretaker.daemontask.ecs.snapshot import ClusterState, Trouble
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState
 from caretaker.daemontask.ecs.worker import Worker
 from caretaker.kube.errors import NotLeader
 from caretaker.obs.ecs_metrics import EcsMetrics
@@ -171,8 +171,8 @@ def test_a_lease_that_is_too_short_for_a_write_puts_a_look_off_and_no_condition_
 
     reason, (now, later), count = asyncio.run(run())
     assert reason == told
-    assert (now.looks, now.wake is not None) == ((), True), "it waits for its turn"
-    assert later.looks == ("prod",)
+    assert (now.checks, now.wake is not None) == ((), True), "it waits for its turn"
+    assert later.checks == ("prod",)
     assert count == 2
 
 
@@ -232,7 +232,7 @@ def test_an_event_that_comes_during_a_look_leads_to_another(
                 (known.service.counted if known.service else None, ecs.account.service["desiredCount"])
             )
             later = msgspec.structs.replace(
-                snapshot(given, dict(worker.clusters)), clock=(known.dirty or known.looked) + MERGE_SECONDS
+                snapshot(given, dict(worker.clusters)), clock=(known.dirty or known.checked) + MERGE_SECONDS
             )
             news.clear()
             worker.begin(plan(later))
@@ -283,7 +283,7 @@ def test_so_many_that_are_gone_at_once_are_confirmed_by_a_second_look() -> None:
 def test_an_answer_that_says_too_little_is_a_failed_look_and_no_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def run() -> Trouble | None:
+    async def run() -> CallFailure | None:
         account = Account(desiredCount=3)
         assert account.service is not None
         del account.service["desiredCount"]
@@ -293,17 +293,17 @@ def test_an_answer_that_says_too_little_is_a_failed_look_and_no_traceback(
         worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
         assert account.calls == ["describe_services"]
-        return worker.clusters["prod"].trouble
+        return worker.clusters["prod"].failure
 
     found = asyncio.run(run())
-    assert found == Trouble(
+    assert found == CallFailure(
         "Unreachable", "spec.ecs: DescribeServices answered without desiredCount", transient=True
     )
     assert caplog.records == []
 
 
 def test_a_list_of_clusters_that_is_none_forgets_no_cluster() -> None:
-    async def run() -> tuple[set[str], Trouble | None]:
+    async def run() -> tuple[set[str], CallFailure | None]:
         news = asyncio.Event()
 
         class Silent(Ecs):
@@ -315,11 +315,11 @@ def test_a_list_of_clusters_that_is_none_forgets_no_cluster() -> None:
         worker.clusters["prod"] = ClusterState()
         worker.begin(Plan(list=True))
         await asyncio.wait_for(news.wait(), 10)
-        return set(worker.clusters), worker.listing.trouble
+        return set(worker.clusters), worker.listing.failure
 
-    clusters, trouble = asyncio.run(run())
+    clusters, failure = asyncio.run(run())
     assert clusters == {"prod"}
-    assert trouble == Trouble("Unreachable", "spec.ecs: ListClusters answered without clusterArns", True)
+    assert failure == CallFailure("Unreachable", "spec.ecs: ListClusters answered without clusterArns", True)
 
 
 def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_events_come() -> None:
@@ -374,7 +374,7 @@ def test_a_revision_of_a_task_definition_is_read_once_however_many_resyncs_there
 def test_a_task_definition_that_may_not_be_read_fails_no_look_and_one_that_cannot_be_does(
     *, refused: bool
 ) -> None:
-    async def run() -> tuple[ServiceState | None, Trouble | None]:
+    async def run() -> tuple[ServiceState | None, CallFailure | None]:
         ecs = Played(facts=False)
         ecs.join(2)
         kind = ErrorClass.ACCESS_DENIED if refused else ErrorClass.THROTTLED
@@ -384,8 +384,8 @@ def test_a_task_definition_that_may_not_be_read_fails_no_look_and_one_that_canno
         worker = Worker("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
         worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
-        return worker.clusters["prod"].service, worker.clusters["prod"].trouble
+        return worker.clusters["prod"].service, worker.clusters["prod"].failure
 
-    service, trouble = asyncio.run(run())
+    service, failure = asyncio.run(run())
     assert (service.reason if service else "") == ("TaskDefinitionUnread" if refused else "")
-    assert (trouble is None) == refused
+    assert (failure is None) == refused

@@ -19,7 +19,7 @@ class Outcome(msgspec.Struct):
     writes: tuple[int, ...] = ()  # of each shard the highest count of writes that is known
 
 
-class Facts(msgspec.Struct, frozen=True):
+class StatusInput(msgspec.Struct, frozen=True):
     """What the rules below read."""
 
     snapshot: Snapshot

@@ -9,7 +9,7 @@ from caretaker.api.conditions import EcsReason as Reason
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.daemontask.ecs.check import UnclearError
-from caretaker.daemontask.ecs.snapshot import Trouble
+from caretaker.daemontask.ecs.snapshot import CallFailure
 
 ECS: Final = "spec.ecs"
 QUEUE: Final = "spec.ecs.events.sqsQueueURL"
@@ -22,7 +22,7 @@ _REASONS: Final = {
 }
 
 
-def trouble_of(error: AwsError, field: str) -> Trouble:
+def call_failure(error: AwsError, field: str) -> CallFailure:
     """The trouble of a failed call. `field`: the field of the spec that the call is about."""
     about = ROLE if error.service == "sts" else field
     remedy = _remedy(error)
@@ -31,12 +31,12 @@ def trouble_of(error: AwsError, field: str) -> Trouble:
         reason = _absent(error)
     message = f"{about}: {error}{f'; {remedy}' if remedy else ''}"
     absent = error.not_found and error.service == "ecs"
-    return Trouble(reason, message, error.transient, absent=absent)
+    return CallFailure(reason, message, error.transient, absent=absent)
 
 
-def unclear(error: UnclearError) -> Trouble:
+def unclear(error: UnclearError) -> CallFailure:
     """The trouble of an answer that lacks required members."""
-    return Trouble(Reason.UNREACHABLE, f"{ECS}: {error}", transient=True)
+    return CallFailure(Reason.UNREACHABLE, f"{ECS}: {error}", transient=True)
 
 
 def _absent(error: AwsError) -> str:
