@@ -214,7 +214,7 @@ class PostedEvent(Wire, frozen=True):
 
 
 class Rollout(Wire, frozen=True, omit_defaults=False):
-    """What annotations asked for last, and the Events of the rollout since, by reason."""
+    """The last requests by annotation, and the Events of the rollout since, by reason."""
 
     rerun_at: str | None = None
     resume_at: str | None = None

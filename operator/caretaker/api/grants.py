@@ -1,4 +1,4 @@
-"""Who may use which AWS identity, queue and endpoint: the setting, and the check of a spec.
+"""Grants of AWS identities, queues and endpoints: the setting, and the check of a spec.
 
 Pure. Without it every user who may create a resource could drain any queue that the operator reads. Inputs:
 the setting's text and a resource's spec. It must not look up anything.
@@ -247,7 +247,7 @@ def _has_host(parts: SplitResult) -> bool:
 
 
 def _url_fault(url: str) -> str:
-    """What is wrong with an endpoint's URL; "" when nothing is."""
+    """The fault of an endpoint's URL; "" = none."""
     if not re.fullmatch(r"[!-~]+", url) or "\\" in url or "%" in url:
         return "holds a character that no endpoint's URL has"
     try:
@@ -286,7 +286,7 @@ def _part(pattern: str) -> re.Pattern[str]:
 
 
 def _faults(grant: Grant) -> Iterator[str]:
-    """What is wrong with an entry, each beginning with its field."""
+    """The faults of an entry, each beginning with its field."""
     if not grant.namespaces and not grant.imds_policies:
         yield 'namespaces: must not be empty without imdsPolicies; "*" is every namespace'
     for index, name in enumerate(grant.namespaces):

@@ -118,7 +118,7 @@ class Canary(Wire, frozen=True):
 
 
 class Safety(Wire, frozen=True):
-    """What Enforce may do, and when it stops."""
+    """The limits of Enforce, and when it stops."""
 
     max_hop_limit: int = 3
     allow_loosening: tuple[Permit, ...] = ()
@@ -140,7 +140,7 @@ class Verification(Wire, frozen=True):
 
 
 class Spec(Wire, frozen=True):
-    """What is desired."""
+    """The desired options and the selected nodes."""
 
     options: Options
     mode: Literal["Audit", "Enforce"] = "Audit"
@@ -169,7 +169,7 @@ class Summary(Wire, frozen=True, omit_defaults=False):
 
 
 class ProbeStatus(Wire, frozen=True):
-    """What probes measured in a group. `p95` of those that were answered."""
+    """Measurements of the probes of a group. `p95` of those that were answered."""
 
     probed: int = 0
     reachable: int = 0

@@ -33,7 +33,7 @@ class Taint(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """What a planner knows of a Node."""
+    """The part of a Node that planners read."""
 
     name: str
     uid: str
@@ -60,7 +60,7 @@ class ContainerEnd(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
-    """What a planner knows of a Pod. Times are seconds since the epoch, 0 where unknown."""
+    """The part of a Pod that planners read. Times are seconds since the epoch, 0 where unknown."""
 
     name: str
     namespace: str
@@ -114,7 +114,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 MAX_MESSAGE: Final = 4096
 MAX_CRASH_MESSAGE: Final = 256  # of one that was started again
 CRASH_LOOP: Final = "CrashLoopBackOff"
-# What a kubelet says of a container whose end it did not see: it may never have created it.
+# The reason of a container whose end the kubelet did not see: it may never have created it.
 CONTAINER_LOST: Final = "ContainerStatusUnknown"
 
 
@@ -251,7 +251,7 @@ class WireContainerStatus(msgspec.Struct, rename="camel"):
 
     @property
     def waiting(self) -> str:
-        """What it waits for."""
+        """The reason why the container waits."""
         return self.state.waiting.reason if self.state.waiting is not None else ""
 
     @property

@@ -68,7 +68,7 @@ class Resync(Wire, frozen=True):
 
 
 class TargetSpec(Wire, frozen=True):
-    """What is refreshed: exactly one member. Each is declared by the module that refreshes it;
+    """The target of refreshes: exactly one member. Each is declared by the module that refreshes it;
     s3refresh/targets/factory.py has the Spec with all of them."""
 
 
@@ -94,7 +94,7 @@ class Spec(Wire, frozen=True):
 
 
 class QueueStatus(Wire, frozen=True, omit_defaults=False):
-    """What SQS said of the queues, at most once a minute."""
+    """The state of the queues by SQS, at most once a minute."""
 
     visible: int = 0
     in_flight: int = 0
@@ -104,7 +104,7 @@ class QueueStatus(Wire, frozen=True, omit_defaults=False):
 
 
 class LaterStatus(Wire, frozen=True):
-    """What waits: everything, single folders, and trees (folders with all below them)."""
+    """The waiting scope: everything, single folders, and trees (folders with all below them)."""
 
     since: str
     all: bool = False

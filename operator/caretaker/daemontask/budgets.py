@@ -27,7 +27,7 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 def allowance(spec: Spec, desired: int, now: float) -> Allowance:
-    """What they allow. The spec's schedules and amounts can be read: resource.py has seen to it."""
+    """The allowance of all budgets. resource.py has validated the spec's schedules and amounts."""
     active: list[tuple[int, float]] = []
     boundaries: list[float] = []
     for budget in spec.budgets:
@@ -44,7 +44,7 @@ def allowance(spec: Spec, desired: int, now: float) -> Allowance:
 
 
 def allowed_words(budget: Allowance) -> str:
-    """What a budget that keeps nodes waiting allows, and until when."""
+    """The allowance of a budget that keeps nodes waiting, and its end."""
     until = f" until {format_time(budget.until)}" if budget.until else ""
     nodes = f"{budget.nodes} node(s) run at a time" if budget.nodes else "no node run"
     return f"a budget lets {nodes}{until}"

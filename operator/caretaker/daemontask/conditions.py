@@ -202,7 +202,7 @@ def _spec_valid(inputs: StatusInput) -> ConditionState:
     return "True", Reason.ACCEPTED, "the API server accepts the template's Pods"
 
 
-# What to do about a hold, in a few words; Ready says more.
+# The remedy of a hold, in a few words; Ready says more.
 HELD: Final = {
     Reason.SUSPENDED: "spec.suspend is true; set it to false to go on",
     Reason.INVALID_SPEC: "the spec is not valid, see SpecValid",

@@ -103,7 +103,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         # Read before the ledger, which is therefore never behind it.
         reported = task.status.ledger
         if await self._load_ledger(state, task):
-            # What is recorded must never be newer than the task, or a run that an older spec asked for
+            # A record must never be newer than the task, or a run that an older spec asked for
             # would seem to be due again.
             raw = await self.read(key)
             if raw is None or raw.metadata.uid != state.uid:
@@ -138,7 +138,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         """Quorum reads of the ledger of the nodes that are to start, of the nodes that the ledger knows
         otherwise than the store, and of Pods that are about to be given up or may live on: a stale view of
         any of them must start, record and delete nothing."""
-        # What the plan believed, kept before the first await: the store may hear better meanwhile.
+        # The belief of the plan, kept before the first await: the store may be newer afterwards.
         believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
         state = self._state(snapshot)
         unsure = dict(state.unsure) if plan.starts else {}

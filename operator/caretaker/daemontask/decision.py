@@ -15,7 +15,7 @@ BACKOFF: Final = "Backoff"
 QUEUED: Final = "Queued"
 POD_REFUSED: Final = "PodRefused"
 PREDECESSOR_TERMINATING: Final = "PredecessorTerminating"
-# What a container waits for in the ordinary course of its start.
+# Waiting reasons of a container in the ordinary course of its start.
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")
 
 

@@ -28,7 +28,7 @@ class NodeReport(msgspec.Struct, frozen=True, gc=False):
 
 
 class Basis(msgspec.Struct, frozen=True):
-    """What the decisions on all nodes read."""
+    """The common input of the decisions on all nodes."""
 
     spec: Spec
     revision: str

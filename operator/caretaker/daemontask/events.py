@@ -21,7 +21,7 @@ QUIET: Final = 12 * 3600.0
 _SHOWN = 5
 # Posted once in a rollout, however long it takes.
 _ONCE: Final = ("RunStarted", "RunSucceeded", "RolloutComplete")
-# What people and schedules do is posted as often as they do it.
+# Actions of users and schedules are posted each time.
 _EACH: Final = ("Suspended", "Resumed", "ScheduleMissed")
 # Reasons of Ready of a revision that is complete because no caller has to wait for its schedule.
 _BY_SCHEDULE = (Reason.AWAITING_SCHEDULE, Reason.RUNNING)
@@ -88,7 +88,7 @@ def _is_old(event: PostedEvent, now: float) -> bool:
 
 
 def _by_older_version(before: Status, after: Status) -> Sequence[PostedEvent]:
-    """What must have been posted by a version that noted nothing."""
+    """The Events that a version without notes must have posted."""
     same = bool(before.current_revision) and before.current_revision == after.current_revision
     begun, done = same and before.start_time is not None, same and bool(before.completed_revision)
     at = before.last_completion_time or before.start_time or format_time(0)

@@ -137,7 +137,7 @@ def is_expected(entry: Entry, now: float, scale: float) -> bool:
 
 
 def concluded(spec: Spec, entry: Entry, unstarted: str, now: float, scale: float) -> Entry:
-    """What follows from an intent whose Pod cannot be seen. `unstarted`: the token of the node's intent that
+    """The consequence of an intent without a visible Pod. `unstarted`: the token of the node's intent that
     this process knows to have run nothing, if any."""
     if entry.intent == unstarted:
         return withdrawn(entry)

@@ -1,4 +1,4 @@
-"""What a node needs that has a Pod which has not ended.
+"""The decision about a node with a live Pod.
 
 Pure: (task, node, its live Pods, now) -> Decision.
 """

@@ -85,7 +85,7 @@ def stuck_message(inputs: StatusInput) -> str:
 
 
 def refused_message(inputs: StatusInput) -> str:
-    """Whose Pods the API server refuses, and its words."""
+    """The nodes whose Pods the API server refuses, and its message."""
     first = min(inputs.plan.refused, key=lambda r: r.node.name)
     slowly = "; one node is tried at a time until one gets its Pod" if inputs.snapshot.refused_until else ""
     return (

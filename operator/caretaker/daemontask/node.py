@@ -1,4 +1,4 @@
-"""What one node of a DaemonTask needs now.
+"""The decision about one node of a DaemonTask.
 
 Pure: (task, node, its Pods, its ledger entry, now) -> Decision. The planner asks every node and then
 shares out the slots. States and how a node moves between them:

@@ -30,7 +30,7 @@ _Operator = Callable[[str | None, Collection[Any]], bool]  # (the label's value,
 _Requirement = tuple[str, _Operator, Collection[Any]]
 _Term = tuple[tuple[_Requirement, ...], tuple[_Requirement, ...]]  # (expressions, fields)
 
-# What DaemonSet pods tolerate, less `unschedulable`: a cordon says that the node is being serviced.
+# The tolerations of DaemonSet pods, less `unschedulable`: a cordon says that the node is being serviced.
 DEFAULT_TOLERATIONS: Final[tuple[Toleration, ...]] = (
     {"key": NOT_READY, "operator": "Exists", "effect": "NoExecute"},
     {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"},
@@ -54,7 +54,7 @@ SPECIAL_NODES: Final = (
 
 
 class Eligibility(msgspec.Struct, frozen=True, gc=False):
-    """What a template and a node say of each other.
+    """Whether a node is eligible for a template.
 
     fits: a run may start. blocked: selected, but not now (cordoned, NotReady, being deleted).
     held: an untolerated NoSchedule taint; no new run, but a run or a record that exists still counts.

@@ -1,4 +1,4 @@
-"""What a DaemonTask needs now: which results to record, which runs to start, which Pods to delete.
+"""The plan of a DaemonTask: results to record, runs to start, Pods to delete.
 
 Pure: Snapshot -> Plan. Every node has its report (reports.py); what is left here are the decisions that span
 nodes: slots, failure policy, order. Nothing is remembered between two plans but what the Snapshot holds.
@@ -34,7 +34,7 @@ BATCH: Final = 250  # Pods created, and Pods deleted, in one pass
 
 
 class Plan(msgspec.Struct):
-    """What to do, in this order: records, deletes, starts; and what status says of it."""
+    """The actions, in this order: records, deletes, starts; and their summary for status."""
 
     requests: AnnotationRequests
     records: dict[str, Entry] = {}  # node name -> entry
@@ -55,7 +55,7 @@ class Plan(msgspec.Struct):
     unplaced: list[NodeReport] = []  # their Pod was given up unscheduled, and none was placed since
     duplicates: list[str] = []
     hold: str = ""  # why nothing is started: a reason constant
-    rollout: Rollout = Rollout()  # what failurePolicy makes of the failures
+    rollout: Rollout = Rollout()  # by failurePolicy and the failures
     resting: int = 0  # succeeded nodes that hold a slot for minSuccessSeconds
     waiting: dict[str, int] = {}  # why active Pods are not running -> how many
     last_completion: float = 0.0
@@ -65,7 +65,7 @@ class Plan(msgspec.Struct):
     paced_at: float = 0.0  # when the next large Pods may be created, and nodes wait for it; 0 = none does
     budget_boundary: float = 0.0  # from then on budgets may allow fewer: no start is begun; 0 = never
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
-    budget: Allowance | None = None  # what keeps nodes waiting, where that is a budget
+    budget: Allowance | None = None  # the budget that keeps nodes waiting, if one does
     replaced: list[Pod] = []  # active, of runs that a newer one replaces
     outdated: int = 0  # active nodes whose run stays, for want of a slot for the newer one
     results: Summary = Summary()  # of the runs, where the task declares results
@@ -285,7 +285,7 @@ def _orphans(snapshot: Snapshot, result: Plan) -> None:
 
 
 def _closed(snapshot: Snapshot, frozen: bool) -> str:
-    """What keeps a tick from being taken, but for spec.suspend; known before any node is looked at."""
+    """Why no tick is taken, apart from spec.suspend; it depends on no node."""
     if frozen:
         return Reason.LEDGER_LOST
     return Reason.INVALID_SPEC if snapshot.invalid else ""
@@ -320,7 +320,7 @@ def _start(snapshot: Snapshot, result: Plan, wanting: list[NodeReport], room: Ro
     if result.rollout.gated or result.rollout.probing:
         wanting = rollout.may_begin(snapshot, result.rollout, holders, wanting)
     over = len(holders) + undeletable > room.width
-    if over or result.tick.taken or result.rollout.gated:  # what would make way could not start anew
+    if over or result.tick.taken or result.rollout.gated:  # a Pod that made way could not start anew
         result.outdated, result.replaced = len(result.replaced), []
     if (count := slots.replaceable(snapshot, len(wanting))) < len(result.replaced):
         result.outdated, result.replaced = len(result.replaced) - count, result.replaced[:count]

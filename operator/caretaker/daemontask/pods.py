@@ -67,7 +67,7 @@ def _hash(template: dict[str, Any]) -> str:
 
 
 def run_key(task_uid: str, revision: str, node_uid: str, nonce: str, boot_id: str, tick: int = 0) -> str:
-    """What a run is for; boot_id is empty unless reboots trigger runs, tick 0 unless a schedule does."""
+    """The key of a run; boot_id is empty unless reboots trigger runs, tick 0 unless a schedule does."""
     return h10(task_uid, revision, node_uid, nonce, boot_id, *([str(tick)] if tick else ()))
 
 
@@ -86,8 +86,8 @@ def pod_name(task: str, task_uid: str, node_uid: str, seq: int) -> str:
 
 
 def owner_reference(task: WireMeta) -> dict[str, Any]:
-    """What makes the garbage collector take an object along with its task. It blocks no deletion, so that
-    no right on the task's finalizers is needed."""
+    """The owner reference, for the garbage collector. It blocks no deletion, so no right on the task's finalizers
+    is needed."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": "DaemonTask",

@@ -94,7 +94,9 @@ def _report(
 ) -> NodeReport:
     decision = decide(inputs, node, snapshot.eligibility_rules.check(node), pods, entry)
     if decision.record is not None:
-        return NodeReport(node, decision, decision.record)  # what is still to be written keeps its Pods
+        return NodeReport(
+            node, decision, decision.record
+        )  # an entry that is still to be written keeps its Pods
     if entry is None or entry.node_uid != node.uid:  # none, or of a node that this one replaced
         return NodeReport(node, decision, None)
     ended: Entry | None = entry
@@ -109,7 +111,7 @@ def _report(
 
 
 def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> DecisionInput:
-    """What a node's decision reads of the task."""
+    """The part of the task that a node's decision reads."""
     return DecisionInput(
         task_uid=snapshot.task.metadata.uid,
         spec=snapshot.task.spec,

@@ -18,8 +18,8 @@ def requeue_after(plan: Plan, *, refused: str, planned: float, flush_at: float, 
     flush_at  when the ledger may be written again; 0 = nothing waits for it
     """
     if refused and plan.more:
-        return REFUSED_DELAY  # what is left may be what is refused
-    # What is due now follows from a record of this pass. It waits for the ledger's next write, if one is put
+        return REFUSED_DELAY  # the rest may be refused again
+    # A start that is due now follows from a record of this pass. It waits for the ledger's next write, if one is put
     # off; and for the backoff where that write, or the start that would follow, was refused, since it stays
     # due all the while. A Pod that may not be deleted holds up nothing of it.
     held = refused not in ("", Reason.POD_DELETION_REFUSED)

@@ -45,7 +45,7 @@ WORDS: Final = {
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What status says of all nodes; equal for equal entries."""
+    """The summary of all nodes for status; equal for equal entries."""
 
     results: tuple[ResultStatus, ...] = ()
     errors: tuple[ResultError, ...] = ()  # at most MAX_ERRORS, by node name

@@ -25,7 +25,7 @@ _AHEAD: Final = 86400.0  # seconds that a clock may be ahead of this one
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """What failurePolicy makes of the failures so far.
+    """The result of failurePolicy for the failures so far.
 
     name      of the rollout, as status.finishedRollout has it
     finished  status.finishedRollout is of this rollout, or of a later re-run or tick of its revision

@@ -1,4 +1,4 @@
-"""What a node is asked to have run, and whether its ledger entry answers that.
+"""The run that a node needs, and whether its ledger entry satisfies it.
 
 Pure: (task, node, its ledger entry) -> trigger, run key; and with AtMostOnce, the entry in place of one that
 cannot be read.

@@ -1,4 +1,4 @@
-"""What a pass gathers and a plan reads. Pure data."""
+"""The snapshot of a pass: the input of a plan. Pure data."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What status says after a pass.
+"""The status after a pass.
 
 Pure: (Snapshot, Plan, Outcome) -> Status, equal to the one that stands when nothing has changed.
 """

@@ -1,4 +1,4 @@
-"""What conditions and messages are made from. Pure data."""
+"""The input of conditions and messages. Pure data."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from caretaker.daemontask.snapshot import Snapshot, Trouble
 
 
 class Outcome(msgspec.Struct):
-    """What became of a plan."""
+    """The outcome of a plan."""
 
     created: int = 0
     started: frozenset[str] = frozenset()  # names of the nodes that got a Pod
@@ -20,7 +20,7 @@ class Outcome(msgspec.Struct):
 
 
 class StatusInput(msgspec.Struct, frozen=True):
-    """What the rules below read."""
+    """The input of the rules for conditions."""
 
     snapshot: Snapshot
     plan: Plan

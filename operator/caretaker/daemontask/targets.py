@@ -18,7 +18,7 @@ from caretaker.daemontask.task_state import TaskStates
 from caretaker.runtime.controller import Kind, Next, RequeueAfter, Subject
 from caretaker.runtime.work_queue import Key
 
-Gathered = Snapshot | EcsSnapshot
+TargetSnapshot = Snapshot | EcsSnapshot
 
 
 class Targets(Kind[Gathered, Any, Any]):
@@ -77,7 +77,7 @@ class Targets(Kind[Gathered, Any, Any]):
         """See resource.py."""
         return self._nodes.path(key)
 
-    def subject(self, snapshot: Gathered) -> Subject:
+    def subject(self, snapshot: TargetSnapshot) -> Subject:
         """The task."""
         return self._of(snapshot).subject(snapshot)
 

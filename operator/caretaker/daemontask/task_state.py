@@ -1,4 +1,4 @@
-"""What a process remembers of each task between passes.
+"""The state of each task that a process keeps between passes.
 
 A cache and some courtesies (backoff after a vanished Pod, who goes to the back of the queue, the end of a Pod
 that was gone before its record), never a fact that correctness needs: the process may die at any moment.

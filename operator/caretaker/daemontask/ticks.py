@@ -13,7 +13,7 @@ from caretaker.api.daemontask import DaemonTask, ObservedSchedule, Spec
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask import cron_calendar
 
-# What keeps a tick from being taken. What comes due meanwhile is caught up with once, by the last of them.
+# The holds of a tick. Ticks that come due meanwhile are caught up with once, by the last of them.
 _CLOSED: Final = (Reason.SUSPENDED, Reason.INVALID_SPEC, Reason.LEDGER_LOST)
 # A clock that was set back by less only has to come by the stored tick again; by more, the tick was that of a
 # clock which was wrong, and to wait for it could mean years.
@@ -21,7 +21,7 @@ _AHEAD: Final = 86400.0
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """What status is to store. Moments are seconds since the epoch, 0 = none."""
+    """The schedule as status stores it. Moments are seconds since the epoch, 0 = none."""
 
     last: int = 0
     next: float = 0.0

@@ -101,7 +101,7 @@ class WatchHandlers:
 
 
 def _view(state: TaskState, pod: Pod) -> tuple[object, ...]:
-    """What a decision reads of a Pod that can change while its node stays the same. Being placed and
+    """The part of a Pod that a decision reads and that can change on the same node. Being placed and
     beginning to run change nothing: the Pod is active all the while. Nor do restarts of its containers,
     before there are too many, unless it has an older template: then it makes way."""
     outdated = pod.labels.get(LABEL_REVISION) != state.revision

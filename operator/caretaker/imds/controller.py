@@ -218,7 +218,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         return frozenset(one.meta.name for one in every if one.probes and self._refused(one) is None)
 
     async def _unprobed(self, name: str) -> None:
-        """What was probed for it alone is probed no more."""
+        """Stop probes that only this policy asked for."""
         if self._prober.serves(name):
             listed, _ = await self._client.list(policy_path(), RawPolicy)
             await self._prober.want(name, {}, self._wanting(listed) - {name}, self._nodes)
@@ -308,7 +308,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
             )
         elif snapshot.policy_state is not None and snapshot.policy_state.unseen and _rests(plan):
             snapshot.policy_state.unseen = False
-            self._others(self._key(snapshot))  # what was changed is different for them, too
+            self._others(self._key(snapshot))  # the changed instances are different for them, too
 
     async def _recorded(self, mine: Read, enforced: Enforced) -> None:
         """Check that the stored status lists the instances to change, since the API server drops fields that

@@ -42,7 +42,7 @@ class OptionChange(msgspec.Struct, frozen=True, gc=False):
 
 
 def changes(current: Options, desired: Mapping[str, DesiredOption]) -> tuple[OptionChange, ...]:
-    """What would have to change, by field. Fields in conflict stay as they are."""
+    """The differences, by field. Fields in conflict stay as they are."""
     has = dict(current.given())
     return tuple(
         _change(field, has.get(field), one)

@@ -1,4 +1,4 @@
-"""What Enforce changes now, what it waits for, and what stops it.
+"""The decisions of Enforce: changes, waits and stops.
 
 Pure: instances and the state of the process (EnforceInput) -> Enforced. Gates are checked in the order in
 which they are reported. Behind the last gate the canaries, the policy's rate and our share of EC2's limit

@@ -41,7 +41,7 @@ class CheckedInstance(msgspec.Struct, frozen=True, gc=False):
 
 
 class EnforceInput(msgspec.Struct, frozen=True):
-    """What Enforce works with, besides the instances.
+    """The input of Enforce, besides the instances.
 
     now       seconds of a clock that never goes back; wall: Unix seconds, of which `tick` are one of those
     fresh_since  reads since then, by the clock of ObservedInstance.at, are at most FRESH_SECONDS old

@@ -118,7 +118,7 @@ async def _sources(
     members: Sequence[Member],
     scale: float,
 ) -> LaunchResult:
-    """What launches future nodes, where there are nodes of this policy."""
+    """The sources of future nodes, if the policy has nodes."""
     spec = mine.spec
     assert spec is not None  # noqa: S101 - the caller has checked
 

@@ -52,7 +52,7 @@ NODE_CLASSES: Final = tuple(f"/apis/karpenter.k8s.aws/{v}/ec2nodeclasses" for v 
 
 
 class Needs(msgspec.Struct):
-    """What some nodes come from. `templates`: id -> versions by number."""
+    """The sources of some nodes. `templates`: id -> versions by number."""
 
     groups: set[str] = msgspec.field(default_factory=set)
     templates: dict[str, set[str]] = msgspec.field(default_factory=dict)
@@ -66,7 +66,7 @@ class Needs(msgspec.Struct):
 
 
 class LaunchResult(msgspec.Struct, frozen=True):
-    """What is known, and why it is not all."""
+    """The sources, and the problems of failed reads."""
 
     launching: Launching
     problems: tuple[AwsError | ApiError, ...] = ()
@@ -99,7 +99,7 @@ class _Shared:
         return now >= self.again_at and (not self.at or now - self.at >= max_age)
 
     def done(self, problem: AwsError | ApiError | None, scale: float) -> None:
-        """What came of it."""
+        """The result."""
         self.problem = problem
         self.failures = self.failures + 1 if problem is not None else 0
         wait = BACKOFF_SECONDS[min(self.failures, len(BACKOFF_SECONDS)) - 1] if problem is not None else 0.0
@@ -107,7 +107,7 @@ class _Shared:
 
 
 class _RegionCache(_Shared):
-    """What is kept of a region, as one identity sees it."""
+    """The cache of a region for one identity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class LaunchTemplateProvider:
         every: Callable[[], Awaitable[Iterable[Member]]],
         max_age: float,
     ) -> LaunchResult:
-        """What the nodes `mine` of a policy come from, not older than `max_age` seconds.
+        """The sources of the nodes `mine` of a policy, not older than `max_age` seconds.
 
         `every` answers the nodes of all policies: where something has to be asked, it is asked for them, too.
         """
@@ -371,7 +371,7 @@ def _absent(error: AwsError) -> bool:
 
 
 def _options(one: _NodeClass) -> Options:
-    """What it gives its nodes. Karpenter sets instanceMetadataTags to disabled on all that it launches."""
+    """The options of its nodes. Karpenter sets instanceMetadataTags to disabled on all that it launches."""
     given = {
         field.replace("IPv6", "Ipv6"): value for field, value in (one.spec.metadata_options or {}).items()
     }

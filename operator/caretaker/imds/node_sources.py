@@ -21,7 +21,7 @@ Kind = Literal["EC2NodeClass", "Karpenter", "EKSTemplate", "EKS", "AutoScalingGr
 
 
 class LaunchSource(msgspec.Struct, frozen=True, order=True):
-    """What launches one node's successors. `name`: of the EC2NodeClass, node group or Auto Scaling group."""
+    """The source of one node's successors. `name`: of the EC2NodeClass, node group or Auto Scaling group."""
 
     kind: Kind
     name: str

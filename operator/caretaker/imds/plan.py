@@ -1,4 +1,4 @@
-"""What a pass over an IMDSPolicy finds: a check result for every node that it means, counted.
+"""The plan of an IMDSPolicy: a check result for every node that it selects, counted.
 
 Pure: PlanInput -> Plan. The input has all policies, since they decide together what a node should have.
 """
@@ -42,7 +42,7 @@ OTHER_REGION: Final = "OtherRegion"
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What counts of a policy for all of them."""
+    """The part of a policy that matters to all policies."""
 
     name: str
     priority: int
@@ -77,7 +77,7 @@ class PlanInput(msgspec.Struct, frozen=True):
     probing: Probing | None = None  # None: nothing is probed
     probe_state: ProbeState = ProbeState()  # by the probe
     now: float = 0.0  # Unix seconds
-    launching: Launching = Launching()  # what launches future nodes
+    launching: Launching = Launching()  # the sources of future nodes
     desired: Sequence[Desired] = ()  # of each member, in order; () = not computed yet
 
 
@@ -151,7 +151,7 @@ def desired(plan_input: PlanInput) -> Iterator[Desired]:
     """The desired options of each member. With many selectors of many terms it takes long, so the event loop
     iterates over it in pieces."""
     me = _me(plan_input)
-    # What only audits takes no part in what is written.
+    # A policy that only audits takes no part in the changes.
     rivals = [policy for policy in plan_input.policies if policy.enforces or not me.enforces]
     merged = _Merged(rivals, me)
     return map(merged.of, plan_input.members)

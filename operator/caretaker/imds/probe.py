@@ -44,7 +44,7 @@ _ROOM: Final = 128 * 1024
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):
-    """What the last probe of a node found.
+    """The finding of the last probe of a node.
 
     verdict  of the probe, or EMULATED where another instance answered, or UNKNOWN
     at       when it ended, seconds since the epoch

@@ -40,7 +40,7 @@ class _Shard(msgspec.Struct):
 
 
 class _Demand(msgspec.Struct, frozen=True):
-    """What a policy asks for: node -> mark, as normalise_time() writes it, and those that come first."""
+    """The demand of a policy: node -> mark, as normalise_time() writes it, and those that come first."""
 
     marks: Mapping[str, str]
     first: Collection[str] = ()
@@ -130,7 +130,7 @@ class Prober:
         return ""
 
     def _wanted(self, kept: dict[str, Any] | None, nodes: Collection[str]) -> dict[str, Any] | None:
-        """What all ask for, and what is there in `kept` already."""
+        """The task for the demands of all policies and for the nodes of `kept`."""
         before: dict[str, str] = {}
         if kept is not None:
             before = {**dict.fromkeys(_nodes(kept), ""), **_marks(kept)}

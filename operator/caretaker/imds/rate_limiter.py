@@ -15,7 +15,7 @@ from caretaker.aws.services import Rate
 BURST_SECONDS: Final = 19.0
 RECOVERY_SECONDS: Final = 60.0  # without a refusal, until the rate doubles again
 SLOWEST: Final = 1 / 64
-# What a policy may send at once is what it may send in so many seconds.
+# The burst of a policy: its changes of so many seconds.
 CAP_BURST_SECONDS: Final = 3.0
 
 

@@ -55,7 +55,7 @@ class Read(msgspec.Struct, frozen=True):
         return self.spec is not None and self.spec.verification.probe and not self.spec.suspend
 
     def policy(self) -> Policy | None:
-        """What counts of it for all policies; a suspended one goes on winning."""
+        """The part that matters to all policies; a suspended one goes on winning."""
         if self.spec is None:
             return None
         spec, name = self.spec, self.meta.name

@@ -65,7 +65,7 @@ def audit(
     me: str,
     own: frozenset[str],
 ) -> Findings:
-    """What `me` finds, which names the options `own`. `others`: the nodes that it does not mean; asked for
+    """The findings of `me`, which names the options `own`. `others`: nodes that it does not select; asked for
     only where something has to change."""
     mine = list(node_sources)
     checker = _SourceChecker(launching, lambda: [*mine, *others()])
@@ -286,7 +286,7 @@ class _SourceChecker:
         return target, said if contested else ""
 
     def _everybody(self) -> Mapping[tuple[str, ...], Mapping[str, set[Any]]]:
-        """What all policies want, by source: see _targets()."""
+        """The desired options of all policies, by source: see _targets()."""
         if self._all is None:
             self._all = _targets(self._known_sources(), self._launching)
         return self._all

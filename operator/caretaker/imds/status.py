@@ -27,7 +27,7 @@ from caretaker.imds.source_checks import MAX_MESSAGE
 _REPORTED: Final = (c.READY, c.PERMISSION_OK, c.COMPLIANT, c.VERIFIED, c.SOURCES_COMPLIANT)
 _GOOD: Final = ((c.COMPLIANT, Reason.COMPLIANT), (c.SOURCES_COMPLIANT, Reason.SOURCES_COMPLIANT))
 _TOO_LONG: Final = "; the commands are too long to stand here: caretaker plan -f prints them"
-# What Enforce is busy with, as it should be.
+# Phases of Enforce without a fault.
 _PROGRESS: Final = frozenset((Reason.CANARY_CHANGING, Reason.CANARY_SOAKING, Reason.CHANGING))
 
 
@@ -85,7 +85,7 @@ def _since(
 
 
 def _spec_events(spec: Spec | None) -> Iterator[Event]:
-    """What a spec opens that it need not."""
+    """Warnings about a spec that opens more than it needs."""
     if spec is None or (spec.options.http_put_response_hop_limit or 0) < 2:
         return
     if spec.options.http_tokens != "required":

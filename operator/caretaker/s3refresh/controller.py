@@ -384,7 +384,7 @@ def _flushed(snapshot: Snapshot, plan: Plan) -> bool:
     there = {share.id for share in discovery.shares}
     left = [
         t for t in plan.targets if t.id in there or not discovery.complete
-    ]  # what is gone is never refreshed
+    ]  # a target that is gone is never refreshed
     return not any(t.dirty or t.claim or (ends and t.in_flight) for t in left)
 
 

@@ -1,4 +1,4 @@
-"""What stands in the Secrets that a spec names.
+"""The content of the Secrets that a spec names.
 
 Inputs: a client that may read Secrets in the resource's namespace, by a Role there. No key is logged, kept in
 status or put into a message.

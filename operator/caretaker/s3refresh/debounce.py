@@ -31,7 +31,7 @@ Outcome = Literal["", "Succeeded", "Failed", "Assumed", "Lost"]
 Phase = Literal["Clean", "Debouncing", "Due", "Claimed", "InFlight", "Backoff"]
 
 BACKOFF_DOUBLINGS: Final = 16
-# What two operators' clocks may differ by: beyond it, wall-clock times of another are believed.
+# Seconds by which two operators' clocks may differ: beyond them, wall-clock times of another are believed.
 CLOCK_SKEW_SECONDS: Final = 300.0
 # Seconds after sending in which an abandoned call may still be accepted.
 CALL_SECONDS: Final = 10.0

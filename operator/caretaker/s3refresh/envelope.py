@@ -1,4 +1,4 @@
-"""What an SQS message says: object events of S3, by SNS or EventBridge too, and Storage Gateway's own.
+"""The content of an SQS message: object events of S3, by SNS or EventBridge too, and Storage Gateway's own.
 
 Pure: the body of a message -> Parsed. Nothing is dropped in silence: what is no event of a known shape is
 malformed, with the reason. eventTime is not read: clocks decide nothing (a skewed one could lose an event).

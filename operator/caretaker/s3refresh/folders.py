@@ -26,7 +26,7 @@ MAX_CALL_BYTES: Final = 8 * 1024  # of one call: 64 targets' calls have to fit i
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What is stale, or is to be refreshed: everything, or some folders and trees."""
+    """A stale scope, or that of a refresh: everything, or some folders and trees."""
 
     all: bool = False
     folders: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def scope(self) -> Scope:
-        """What the call refreshes."""
+        """The scope of the call."""
         if self.recursive and ROOT in self.folders:
             return EVERYTHING
         names = frozenset(self.folders)

@@ -50,7 +50,7 @@ class Next(msgspec.Struct, frozen=True):
     at          when; of one that is due since when; None = it follows from no time
     latest      whether it may be sooner, and `at` is a bound
     not_before  the other bound, where something but the events sets one
-    request     what the call would name; None = nothing
+    request     the scope of the call; None = nothing
     """
 
     why: Why
@@ -136,7 +136,7 @@ def _clean(target: TargetState, options: DebounceOptions, held: str) -> Next:
 
 
 def _unfound(target: TargetState, known: Mapping[str, Share] | None) -> Next | None:
-    """What discovery says against it."""
+    """The obstacle by discovery."""
     if known is None or target.in_flight is not None:
         return None
     if (share := known.get(target.id)) is None:

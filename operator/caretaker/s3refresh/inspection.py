@@ -21,7 +21,7 @@ DEPTH = "ApproximateNumberOfMessages"
 
 
 async def inspect(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
-    """What there is to see now; `before`, with the problem, when SQS does not answer."""
+    """The present attributes; `before`, with the problem, when SQS does not answer."""
     try:
         answer = await sqs.get_queue_attributes(QueueUrl=source.queue_url, AttributeNames=ATTRIBUTES)
     except AwsError as error:

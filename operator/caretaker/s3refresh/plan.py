@@ -1,4 +1,4 @@
-"""What a pass over an S3AggregatedRefresh does: every input that came since, folded into the targets.
+"""The plan of an S3AggregatedRefresh: every input since the last pass, folded into the targets.
 
 Pure: Snapshot -> Plan. The targets were read from the API server after the messages were received; what the
 plan makes of them is written under the condition that nothing else was written since. Only then may its
@@ -63,7 +63,7 @@ class Discovery(msgspec.Struct, frozen=True):
 
     complete: bool = False
     shares: tuple[Share, ...] = ()
-    faults: tuple[str, ...] = ()  # what keeps it from being complete, or a share from being refreshed
+    faults: tuple[str, ...] = ()  # why it is not complete, or a share is not refreshed
     undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
     barred: str = ""  # why no call can be made until a Secret is changed, or at all
 
@@ -109,7 +109,7 @@ class PlanInput(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct):
-    """What to write, and what to do once it is written."""
+    """The state to write, and the actions after the write."""
 
     targets: tuple[TargetState, ...] = ()
     phases: Mapping[str, Phase] = {}

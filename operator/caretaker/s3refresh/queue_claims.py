@@ -1,4 +1,4 @@
-"""Who may read which queue. Memory only, no I/O.
+"""The claims of resources to queues. Memory only, no I/O.
 
 A queue has one owner: the first resource whose source it is. What the others' ends come by may be the same
 queue, or one that many resources share; but all read it alike, as one reader, or they would take each other's

@@ -71,7 +71,7 @@ def decode(status: wire.TargetStatus, now: float) -> TargetState:
 
 
 def encode(target: TargetState, phase: Phase) -> wire.TargetStatus:
-    """What status holds. Times have microseconds: a second less would break minInterval."""
+    """The target as status has it. Times have microseconds: a second less would break minInterval."""
     dirty, claim, in_flight, failure = target.dirty, target.claim, target.in_flight, target.failure
     return wire.TargetStatus(
         id=target.id,

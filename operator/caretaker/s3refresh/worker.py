@@ -1,4 +1,4 @@
-"""What goes on for one resource outside its passes: discovery, the look at its queue, polling, calls.
+"""The worker of one resource outside its passes: discovery, checks of its queue, polling, calls.
 
 Each hands in what it finds and asks for a pass; none decides or writes anything. Everything here can be lost
 at any time: the record is in the resource's status.

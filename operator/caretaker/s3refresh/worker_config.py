@@ -1,4 +1,4 @@
-"""What the tasks of a resource need to know of its spec. Pure."""
+"""The part of a spec that the tasks of a resource need. Pure."""
 
 from collections.abc import Hashable
 from typing import Any, Final
@@ -27,13 +27,13 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
-    """What the tasks of a resource depend on; another one starts them anew."""
+    """The configuration of the tasks of a resource; a new one restarts them."""
 
     source: Reading
     completions: Reading | None
     rediscover: float  # seconds
     target_type: TargetType
-    others: Any  # what else the target was made from
+    others: Any  # the other inputs of the target
 
     @property
     def readings(self) -> tuple[Reading, ...]:

@@ -32,7 +32,7 @@ class TargetClient(Protocol):
     idempotent: ClassVar[bool]
 
     async def discover(self) -> Discovery:
-        """What there is to refresh, and what is in the way of it, before any event comes. Not complete while
+        """The shares, and the obstacles to their refresh, before any event comes. Not complete while
         something could not be asked or understood."""
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
@@ -44,11 +44,11 @@ class TargetClient(Protocol):
 
 
 class Tools(msgspec.Struct, frozen=True):
-    """What targets are made of."""
+    """The tools of a TargetClient."""
 
     aws: "Aws"
     client: KubeClient
     resource: WireMeta
     keys: Keys | None = None  # of spec.aws.credentialsSecretRef
-    egress_allow: Collection[str] = ()  # what the http target may call though it is refused otherwise
+    egress_allow: Collection[str] = ()  # networks that the http target may call as well
     lookups: Lookups = msgspec.field(default_factory=Lookups)

@@ -56,7 +56,7 @@ class _Status(msgspec.Struct):
 
 
 class _Job(msgspec.Struct):
-    """What is read of a batch/v1 Job."""
+    """The part of a batch/v1 Job that is read."""
 
     metadata: WireMeta
     status: _Status = msgspec.field(default_factory=_Status)

@@ -16,7 +16,7 @@ MAX_BYTES: Final = 16 * 1024
 
 
 class Payload(msgspec.Struct, frozen=True, rename="camel"):
-    """What to refresh. Folders are named without slashes around them, the bucket's root is "/".
+    """The scope and the call. Folders are named without slashes around them, the bucket's root is "/".
 
     recursive       with everything below them; else what lies directly in each of them
     all             everything below the prefix; `folders` is empty then
