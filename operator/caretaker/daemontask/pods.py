@@ -86,8 +86,8 @@ def pod_name(task: str, task_uid: str, node_uid: str, seq: int) -> str:
 
 
 def owner_reference(task: WireMeta) -> dict[str, Any]:
-    """The owner reference, for the garbage collector. It blocks no deletion, so no right on the task's finalizers
-    is needed."""
+    """The owner reference, for the garbage collector. It blocks no deletion, so no right on finalizers of the
+    task is needed."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": "DaemonTask",

@@ -166,15 +166,15 @@ def _targets(snapshot: Snapshot, plan: Plan) -> ConditionState:
 
 
 def _wrong_with_targets(snapshot: Snapshot, plan: Plan) -> tuple[str, str] | None:
-    discovery, kept = snapshot.plan_input.discovery, {target.id for target in plan.targets}
-    known = {share.id for share in discovery.shares}
+    discovery, recorded = snapshot.plan_input.discovery, {target.id for target in plan.targets}
+    found_ids = {share.id for share in discovery.shares}
     if not discovery.complete:
         return Reason.TARGETS_UNRESOLVED, _some(discovery.faults)
-    if snapshot.read.spec is not None and known - kept:
-        return Reason.TARGETS_UNRESOLVED, f"{_some(sorted(known - kept))}: {_NO_ROOM}"
-    if kept - known:
+    if snapshot.read.spec is not None and found_ids - recorded:
+        return Reason.TARGETS_UNRESOLVED, f"{_some(sorted(found_ids - recorded))}: {_NO_ROOM}"
+    if recorded - found_ids:
         said = "dirty, and not there any more; it is refreshed as soon as it is found again"
-        return Reason.TARGET_GONE, f"{_some(sorted(kept - known))}: {said}"
+        return Reason.TARGET_GONE, f"{_some(sorted(recorded - found_ids))}: {said}"
     if discovery.faults:
         return Reason.TARGETS_UNRESOLVED, _some(discovery.faults)
     if not discovery.shares:

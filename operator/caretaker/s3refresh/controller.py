@@ -292,8 +292,8 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         """The resource was read from etcd, and the status is written on condition. Only the limiter is
         informed now, before anything is awaited: another resource must not take the same slots."""
         key = _key(snapshot)
-        known = snapshot.plan_input.discovery.shares if target_type_of(snapshot.read.spec).limit else ()
-        shares = {share.id: share for share in known}
+        discovered = snapshot.plan_input.discovery.shares if target_type_of(snapshot.read.spec).limit else ()
+        shares = {share.id: share for share in discovered}
         busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, snapshot.plan_input.now)
         waiting = {} if snapshot.plan_input.suspended else waiting_of(plan, shares, snapshot.plan_input.now)
         wanting = {} if snapshot.plan_input.suspended else timing.wanting_of(plan.targets, shares)

@@ -46,7 +46,7 @@ class KeyRing:
     def __init__(self, client: KubeClient, on_change: Callable[[Key], None]) -> None:
         self._client = client
         self._on_change = on_change
-        self._known: dict[
+        self._cache: dict[
             tuple[str, str], tuple[float, Keys]
         ] = {}  # (namespace, name) -> when read, and what
         self._users: dict[Key, tuple[str, str]] = {}
@@ -54,15 +54,15 @@ class KeyRing:
     async def get(self, key: Key, name: str, max_age: float) -> Keys | Rejection:
         """The Secret's keys, read at most `max_age` seconds ago, or why there are none."""
         place = self._users[key] = (key.namespace, name)
-        at, known = self._known.get(place, (0.0, None))
-        if known is not None and time.monotonic() - at < max_age:
-            return known
+        at, cached = self._cache.get(place, (0.0, None))
+        if cached is not None and time.monotonic() - at < max_age:
+            return cached
         found = await keys_of(self._client, key.namespace, name)
         if isinstance(found, Rejection):
-            self._known.pop(place, None)
+            self._cache.pop(place, None)
             return found
-        self._known[place] = (time.monotonic(), found)
-        if known is not None and found != known:
+        self._cache[place] = (time.monotonic(), found)
+        if cached is not None and found != cached:
             for user, theirs in self._users.items():
                 if theirs == place and user != key:
                     self._on_change(user)
@@ -72,7 +72,7 @@ class KeyRing:
         """The resource is gone; what only it used is not kept."""
         place = self._users.pop(key, None)
         if place is not None and place not in self._users.values():
-            self._known.pop(place, None)
+            self._cache.pop(place, None)
 
 
 async def keys_of(client: KubeClient, namespace: str, name: str) -> Keys | Rejection:

@@ -63,11 +63,11 @@ def _conditions(before: Status, after: Status) -> Iterator[Event]:
         was, now = c.find(before.conditions, kind), c.find(after.conditions, kind)
         if now is None or now.status != "False" or now.reason in _FINE:
             continue
-        known = was is not None and (was.status, was.reason) == (now.status, now.reason)
+        unchanged = was is not None and (was.status, was.reason) == (now.status, now.reason)
         reported = kind == c.READY and any(
             other.reason == now.reason for other in after.conditions if other.type in _APART
         )
-        if not known and not reported:
+        if not unchanged and not reported:
             yield Event("Warning", now.reason, now.message)
     malformed = c.find(after.conditions, c.MALFORMED_MESSAGES)
     if malformed is not None and c.find(before.conditions, c.MALFORMED_MESSAGES) is None:

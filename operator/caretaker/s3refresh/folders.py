@@ -100,18 +100,20 @@ def merge(*scopes: Scope) -> Scope:
     return _bounded(_pruned(folders, trees) if trees else Scope(folders=folders))
 
 
-def covers(known: Scope, scope: Scope) -> bool:
+def covers(refreshed: Scope, scope: Scope) -> bool:
     """Whether a refresh of `known` refreshes all of `scope`."""
-    return not missing(scope, known)
+    return not missing(scope, refreshed)
 
 
-def missing(scope: Scope, known: Scope) -> Scope:
+def missing(scope: Scope, refreshed: Scope) -> Scope:
     """The part of `scope` that a refresh of `known` does not cover."""
-    if known.all or scope.all:
-        return NOTHING if known.all else scope
+    if refreshed.all or scope.all:
+        return NOTHING if refreshed.all else scope
     return Scope(
-        folders=frozenset(f for f in scope.folders if f not in known.folders and not within(f, known.trees)),
-        trees=frozenset(tree for tree in scope.trees if not within(tree, known.trees)),
+        folders=frozenset(
+            f for f in scope.folders if f not in refreshed.folders and not within(f, refreshed.trees)
+        ),
+        trees=frozenset(tree for tree in scope.trees if not within(tree, refreshed.trees)),
     )
 
 

@@ -72,14 +72,14 @@ class Outlook(msgspec.Struct, frozen=True):
 
 def outlooks(read: Read, now: float, discovery: Discovery | None = None) -> list[Outlook]:
     """Every target on record, by id; with a `discovery`, the others that it has found, too."""
-    known = None if discovery is None else {share.id: share for share in discovery.shares}
+    shares = None if discovery is None else {share.id: share for share in discovery.shares}
     held = hold_of(read)
     found = {}
     for status in read.status.targets:
         target = status_codec.decode(status, now)
-        upcoming = _next(target, status.phase, read, held, known, now)
-        found[target.id] = Outlook(target, status.phase, upcoming, (known or {}).get(target.id))
-    for name, share in (known or {}).items():
+        upcoming = _next(target, status.phase, read, held, shares, now)
+        found[target.id] = Outlook(target, status.phase, upcoming, (shares or {}).get(target.id))
+    for name, share in (shares or {}).items():
         if name not in found:
             found[name] = _new(share, read, held, now)
     return [found[name] for name in sorted(found)]
@@ -108,7 +108,7 @@ def bounds(
 
 
 def _next(
-    target: TargetState, phase: Phase, read: Read, held: str, known: Mapping[str, Share] | None, now: float
+    target: TargetState, phase: Phase, read: Read, held: str, shares: Mapping[str, Share] | None, now: float
 ) -> Next:
     if target.claim is not None:
         found = _calling(target, now)
@@ -117,7 +117,7 @@ def _next(
     elif held:
         found = Next("Held", f"nothing is started: {held}; {KEPT}")
     else:
-        found = _unfound(target, known) or _dirty(target, target.dirty, phase, read, now)
+        found = _unfound(target, shares) or _dirty(target, target.dirty, phase, read, now)
     return msgspec.structs.replace(found, request=_request(target, read.options, now))
 
 
@@ -135,11 +135,11 @@ def _clean(target: TargetState, options: DebounceOptions, held: str) -> Next:
     return Next("Resync", why, resync)
 
 
-def _unfound(target: TargetState, known: Mapping[str, Share] | None) -> Next | None:
+def _unfound(target: TargetState, shares: Mapping[str, Share] | None) -> Next | None:
     """The obstacle by discovery."""
-    if known is None or target.in_flight is not None:
+    if shares is None or target.in_flight is not None:
         return None
-    if (share := known.get(target.id)) is None:
+    if (share := shares.get(target.id)) is None:
         return Next("NotFound", f"it is not found any more; {KEPT}")
     return None if share.ready else _not_available()
 

@@ -21,12 +21,12 @@ class InFlightMessage:
     __slots__ = (
         "answered",
         "asked",
+        "claimed",
         "deleted",
-        "kept",
-        "known",
         "message",
         "name",
         "receipt",
+        "returned",
         "since",
         "size",
     )
@@ -38,8 +38,8 @@ class InFlightMessage:
         self.message = message
         self.asked = asked
         self.answered = False  # at least one reader has answered
-        self.kept = False
-        self.known = False  # at least one reader knows it
+        self.returned = False
+        self.claimed = False  # at least one reader claims it
         self.deleted = False  # from the queue
         self.since = time.monotonic()
 

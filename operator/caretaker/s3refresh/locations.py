@@ -52,8 +52,8 @@ def located(discovery: Discovery, places: Mapping[str, str]) -> Discovery:
     refreshed now, but their events are matched to them. `places`: share id -> recorded location. A share
     without a record is new, and is refreshed whole once it is described. With a record but no location its
     events cannot be matched, so the result is not complete."""
-    known = {share.id for share in discovery.shares}
-    there = [share for share in discovery.undescribed if share.id not in known and share.id in places]
+    described = {share.id for share in discovery.shares}
+    there = [share for share in discovery.undescribed if share.id not in described and share.id in places]
     found = [_at(share, places[share.id]) for share in there if places[share.id]]
     complete = discovery.complete and len(found) == len(there)
     return msgspec.structs.replace(discovery, complete=complete, shares=(*discovery.shares, *found))

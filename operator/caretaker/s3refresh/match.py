@@ -36,7 +36,7 @@ class Matches(msgspec.Struct):
 
     found: dict[str, Scope] = {}  # target id -> folders that the events make stale
     matched: int = 0  # events that concern a target
-    homeless: int = 0  # events that concern none
+    unmatched: int = 0  # events that concern none
     filtered: int = 0  # events that spec.filter excludes
 
 
@@ -54,25 +54,25 @@ class EventMatcher:
 
     def add(self, events: Iterable[ObjectEvent]) -> bool:
         """Match events. Returns whether each that passes the filter concerns a target."""
-        matches, before = self._result, self._result.homeless
+        matches, before = self._result, self._result.unmatched
         for event in events:
             if not wanted(self._filter, event):
                 matches.filtered += 1
             elif self._matches(event):
                 matches.matched += 1
             else:
-                matches.homeless += 1
-        return matches.homeless == before
+                matches.unmatched += 1
+        return matches.unmatched == before
 
     def join(self, other: Matches) -> bool:
         """Add the result of another matcher, which may have known more shares. Returns the same as add()."""
         self._result.matched += other.matched
-        self._result.homeless += other.homeless
+        self._result.unmatched += other.unmatched
         self._result.filtered += other.filtered
-        known = {share.id for some in self._shares.values() for share in some}
-        for name in known & other.found.keys():
+        ids = {share.id for some in self._shares.values() for share in some}
+        for name in ids & other.found.keys():
             self._merge(name, other.found[name])
-        return not other.homeless and other.found.keys() <= known
+        return not other.unmatched and other.found.keys() <= ids
 
     def matches(self) -> Matches:
         """The result for all events so far."""
@@ -95,8 +95,8 @@ class EventMatcher:
         return found
 
     def _merge(self, name: str, *scopes: Scope) -> None:
-        known = self._result.found.get(name, NOTHING)
-        self._result.found[name] = folders.merge(known, *scopes)
+        before = self._result.found.get(name, NOTHING)
+        self._result.found[name] = folders.merge(before, *scopes)
 
 
 def wanted(filter_: Filter, event: ObjectEvent) -> bool:

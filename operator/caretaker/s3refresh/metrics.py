@@ -13,7 +13,7 @@ def observe(
     for result, number in (
         ("Matched", plan.matched),
         ("Filtered", plan.filtered),
-        ("Unmatched", plan.homeless),
+        ("Unmatched", plan.unmatched),
     ):
         if number:
             metrics.events.labels(result).inc(number)

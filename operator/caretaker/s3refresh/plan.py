@@ -116,11 +116,11 @@ class Plan(msgspec.Struct):
     starts: Mapping[str, float] = {}  # target id -> when its next call may start
     calls: list[tuple[Share, Claim]] = []
     done: list[int] = []  # messages to delete
-    kept: list[int] = []  # messages to leave to the queue
+    returned: list[int] = []  # messages to return to the queue
     unclaimed: list[int] = []  # ends of refreshes that are not on record: another resource's, or old
     heard: set[str] = set()  # targets that an event was about
     matched: int = 0  # events that concern a target
-    homeless: int = 0  # events of no target
+    unmatched: int = 0  # events of no target
     filtered: int = 0  # events that spec.filter excludes
     wake: float = 0.0
 
@@ -190,7 +190,7 @@ def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) 
     for message in inputs.messages:
         early = [c for c in message.completions if not _complete(inputs, targets, c)]
         if early and not inputs.idempotent and any(target.claim for target in targets.values()):
-            result.kept.append(message.id)  # its call may not have been answered yet
+            result.returned.append(message.id)  # its call may not have been answered yet
             continue
         if early and len(early) == len(message.completions):
             result.unclaimed.append(message.id)
@@ -198,17 +198,17 @@ def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) 
         if message.malformed:
             if inputs.malformed == "RefreshAll":
                 _mark_all(inputs, targets, EVERYTHING)
-            (result.kept if inputs.malformed == "DeadLetter" else result.done).append(message.id)
+            (result.returned if inputs.malformed == "DeadLetter" else result.done).append(message.id)
             continue
-        known = inputs.matches.get(message.id)
-        all_match = matcher.add(message.events) if known is None else matcher.join(known)
+        stored = inputs.matches.get(message.id)
+        all_match = matcher.add(message.events) if stored is None else matcher.join(stored)
         # While not all shares are known, an unmatched event may belong to one that is found later.
-        (result.done if all_match or inputs.discovery.complete else result.kept).append(message.id)
+        (result.done if all_match or inputs.discovery.complete else result.returned).append(message.id)
     matches = matcher.matches()
     for name, scope in matches.found.items():
         _mark(inputs, targets, name, scope)
         result.heard.add(name)
-    result.matched, result.homeless, result.filtered = matches.matched, matches.homeless, matches.filtered
+    result.matched, result.unmatched, result.filtered = matches.matched, matches.unmatched, matches.filtered
 
 
 def _complete(inputs: PlanInput, targets: dict[str, TargetState], completion: Completion) -> bool:
@@ -252,9 +252,9 @@ def _leave(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     events match no share and are deleted."""
     if not inputs.discovery.complete:
         return
-    known = {share.id for share in inputs.discovery.shares}
+    ids = {share.id for share in inputs.discovery.shares}
     for target in list(targets.values()):
-        if target.id in known:
+        if target.id in ids:
             continue
         if target.dirty is None and target.claim is None:
             del targets[target.id]
@@ -269,9 +269,9 @@ def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
     turned_away = set(fresh[max(MAX_TARGETS - len(targets), 0) :])
     if not turned_away:
         return inputs
-    known = tuple(share for share in discovery.shares if share.id not in turned_away)
+    admitted = tuple(share for share in discovery.shares if share.id not in turned_away)
     return msgspec.structs.replace(
-        inputs, discovery=msgspec.structs.replace(discovery, complete=False, shares=known)
+        inputs, discovery=msgspec.structs.replace(discovery, complete=False, shares=admitted)
     )
 
 
@@ -315,8 +315,8 @@ def _abandoned_at(inputs: PlanInput, target: TargetState) -> float:
 
 def _stays(inputs: PlanInput, target: TargetState) -> bool:
     """Whether a claim is executed again as it is: merged back, its effect could come twice."""
-    known = not inputs.discovery.complete or target.id in {share.id for share in inputs.discovery.shares}
-    return inputs.idempotent and known
+    exists = not inputs.discovery.complete or target.id in {share.id for share in inputs.discovery.shares}
+    return inputs.idempotent and exists
 
 
 def _again_at(inputs: PlanInput, target: TargetState) -> float:

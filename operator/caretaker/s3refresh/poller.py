@@ -160,29 +160,29 @@ class Poller:
         return tuple(entry.message for entry in found), found[-1].since if found else 0.0
 
     async def settle(
-        self, reader: Hashable, done: Iterable[int], kept: Iterable[int], unclaimed: Iterable[int] = ()
+        self, reader: Hashable, done: Iterable[int], returned: Iterable[int], unclaimed: Iterable[int] = ()
     ) -> None:
-        """The reader has handled `done`, wants `kept` again later, and does not know the refreshes of the
+        """The reader has handled `done`, wants `returned` again later, and does not know the refreshes of the
         ends `unclaimed`.
 
         A message is deleted once all readers have handled it, and a while later if none claims it. A message
-        that one reader keeps goes back to the queue. Malformed messages stay: their receive count takes them
+        that one reader returns goes back to the queue. Malformed messages stay: their receive count takes them
         to the dead-letter queue.
         """
         gone: list[InFlightMessage] = []
         back: list[InFlightMessage] = []
-        for numbers, keep, knows in ((done, False, True), (kept, True, True), (unclaimed, False, False)):
-            for entry in self._answers(reader, numbers):
-                entry.kept = entry.kept or keep
-                entry.known = entry.known or knows
+        for ids, again, owns in ((done, False, True), (returned, True, True), (unclaimed, False, False)):
+            for entry in self._answers(reader, ids):
+                entry.returned = entry.returned or again
+                entry.claimed = entry.claimed or owns
                 if entry.asked:
                     continue
-                if not entry.known:
+                if not entry.claimed:
                     self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
                     continue
                 self._forget(entry)
                 if not entry.deleted:
-                    (back if entry.kept else gone).append(entry)
+                    (back if entry.returned else gone).append(entry)
         self._left.set()
         soon = [entry for entry in back if not entry.message.malformed]
         await asyncio.gather(

@@ -131,11 +131,11 @@ def wanting_of(targets: Iterable[TargetState], shares: Mapping[str, Share]) -> d
 
 
 def others(
-    targets: Iterable[TargetState], known: Iterable[Share], rivals: Mapping[str, int], limit: int
+    targets: Iterable[TargetState], discovered: Iterable[Share], rivals: Mapping[str, int], limit: int
 ) -> dict[str, float]:
     """Target id -> the number of other dirty targets in its group, divided by its concurrent calls (`limit`).
     `rivals`: group -> dirty targets of other resources."""
-    shares = {share.id: share for share in known if share.ready}
+    shares = {share.id: share for share in discovered if share.ready}
     wanting = [target for target in targets if target.dirty is not None and target.id in shares]
     number = wanting_of(wanting, shares)
     groups = {target.id: shares[target.id].group for target in wanting}

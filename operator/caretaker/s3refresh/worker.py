@@ -197,9 +197,9 @@ class Worker:
         self.results = [result for result in self.results if id(result) not in past]
         if not self.results:
             self._written.set()
-        if plan.done or plan.kept or plan.unclaimed:
+        if plan.done or plan.returned or plan.unclaimed:
             for poller in self._pollers:
-                self._spawn(poller.settle(self._key, plan.done, plan.kept, plan.unclaimed))
+                self._spawn(poller.settle(self._key, plan.done, plan.returned, plan.unclaimed))
 
     def launch(self, calls: Iterable[tuple[Share, Claim]]) -> None:
         """Make the calls that are on record."""

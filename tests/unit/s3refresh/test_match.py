@@ -54,7 +54,7 @@ def test_an_event_without_a_key_makes_everything_stale_and_spec_may_ask_for_it()
 def test_events_are_counted_by_what_becomes_of_them() -> None:
     events = (*put("a", "b.csv", "team/c"), *put("a", "b.csv", bucket="other"))
     found = matches(*events, filter_=NO_CSV)
-    assert (found.matched, found.filtered, found.homeless) == (2, 2, 1)
+    assert (found.matched, found.filtered, found.unmatched) == (2, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_was_sifted_before_counts_as_well() -> None:
     for at in (1, 2):
         matcher.join(matches(*put("a", "b.csv"), *put("a", bucket="other"), filter_=NO_CSV))
         found = matcher.matches()
-        assert (found.matched, found.filtered, found.homeless) == (at, at, at)
+        assert (found.matched, found.filtered, found.unmatched) == (at, at, at)
 
 
 def test_what_was_sifted_by_more_shares_is_of_those_that_are_known() -> None:

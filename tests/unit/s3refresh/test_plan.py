@@ -57,15 +57,15 @@ def test_an_event_dirties_every_share_of_its_bucket_and_prefix() -> None:
     made = planned(TargetState("one"), TargetState("two"), shares=(ONE, TWO), messages=(put(1, "team/x/a"),))
     assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "team", "team/x"})))
     assert of(made, "two").dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "x"})))
-    assert (made.done, made.kept, made.matched) == ([1], [], 1)
+    assert (made.done, made.returned, made.matched) == ([1], [], 1)
 
 
 def test_an_event_of_no_target_is_deleted_only_when_every_share_is_known() -> None:
     messages = (put(1, "a", bucket="other"), put(2, "a"))
     known = planned(TargetState("one"), messages=messages)
-    assert (known.done, known.kept, known.matched, known.homeless) == ([1, 2], [], 1, 1)
+    assert (known.done, known.returned, known.matched, known.unmatched) == ([1, 2], [], 1, 1)
     unknown = planned(TargetState("one"), messages=messages, complete=False)
-    assert (unknown.done, unknown.kept) == ([2], [1])
+    assert (unknown.done, unknown.returned) == ([2], [1])
 
 
 def test_events_that_were_sifted_before_count_as_if_they_were_sifted_now() -> None:
@@ -75,9 +75,9 @@ def test_events_that_were_sifted_before_count_as_if_they_were_sifted_now() -> No
     made = planned(TargetState("one"), messages=(message, put(2, "b/c")), matches=matches)
     assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "a", "b"})))
     assert (made.done, made.matched, made.filtered) == ([1, 2], 4, 2)
-    homeless = {1: Matches(homeless=1)}
+    homeless = {1: Matches(unmatched=1)}
     unsure = planned(TargetState("one"), messages=(message, put(2, "b/c")), matches=homeless, complete=False)
-    assert (unsure.done, unsure.kept) == ([2], [1])
+    assert (unsure.done, unsure.returned) == ([2], [1])
 
 
 @pytest.mark.parametrize(("refused", "closed"), [(True, True), (False, False)])
@@ -100,7 +100,7 @@ def test_what_becomes_of_a_message_that_cannot_be_read(
     malformed: str, done: list[int], kept: list[int], stale: bool
 ) -> None:
     made = planned(TargetState("one"), messages=(Message(1, malformed=True),), malformed=malformed)
-    assert (made.done, made.kept) == (done, kept)
+    assert (made.done, made.returned) == (done, kept)
     assert of(made).dirty == (DirtyScope(NOW, EVERYTHING) if stale else None)
 
 
@@ -211,12 +211,12 @@ def test_the_end_of_an_unknown_refresh_may_be_of_a_call_that_is_not_answered_yet
     messages = (Message(1, completions=(Completion("n9", "arn:nine"),)), put(2, "a"))
     running = frozenset({"c"})
     made = planned(TargetState("one", claim=claim), messages=messages, idempotent=idempotent, running=running)
-    assert (made.kept, made.unclaimed, made.done) == (kept, unclaimed, [2])
+    assert (made.returned, made.unclaimed, made.done) == (kept, unclaimed, [2])
 
 
 def test_what_follows_a_message_that_cannot_be_read_is_read() -> None:
     made = planned(TargetState("one"), messages=(Message(1, malformed=True), put(2, "a")))
-    assert (made.kept, made.done) == ([1], [2])
+    assert (made.returned, made.done) == ([1], [2])
 
 
 def test_a_claim_of_a_process_that_ended_has_failed() -> None:
@@ -455,7 +455,7 @@ def test_a_record_has_no_room_for_a_share_whose_many_events_were_sifted() -> Non
     made = planned(
         *held, shares=(*shares, other), messages=(Message(1, (event,)),), matches={1: matcher.matches()}
     )
-    assert (made.done, made.kept, len(made.targets)) == ([], [1], MAX_TARGETS)
+    assert (made.done, made.returned, len(made.targets)) == ([], [1], MAX_TARGETS)
 
 
 def test_a_record_has_room_for_so_many_targets_and_the_events_of_others_wait() -> None:
@@ -467,6 +467,6 @@ def test_a_record_has_room_for_so_many_targets_and_the_events_of_others_wait() -
     made = planned(gone, *held, shares=(*shares[:-1], other), messages=messages)
     assert len(made.targets) == MAX_TARGETS
     assert "other" not in {target.id for target in made.targets}
-    assert (made.done, made.kept) == ([1], [2])
+    assert (made.done, made.returned) == ([1], [2])
     room = planned(*held, shares=(*shares[:-1], other), messages=messages)
-    assert (room.done, room.kept, of(room, "other").dirty) == ([1, 2], [], DirtyScope(NOW, EVERYTHING))
+    assert (room.done, room.returned, of(room, "other").dirty) == ([1, 2], [], DirtyScope(NOW, EVERYTHING))

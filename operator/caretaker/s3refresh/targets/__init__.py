@@ -50,5 +50,5 @@ class Tools(msgspec.Struct, frozen=True):
     client: KubeClient
     resource: WireMeta
     keys: Keys | None = None  # of spec.aws.credentialsSecretRef
-    egress_allow: Collection[str] = ()  # networks that the http target may call as well
+    egress_allow: Collection[str] = ()  # otherwise refused destinations of the http target
     lookups: Lookups = msgspec.field(default_factory=Lookups)

@@ -132,17 +132,17 @@ class HttpCalls:
         try:
             host_of(self._spec.url)
         except ValueError as error:
-            known = of_buckets(self._buckets, ready=False)
-            return Discovery(complete=True, shares=known, faults=(f"spec.target.http.url: {error}",))
-        known = of_buckets(self._buckets)
+            shares = of_buckets(self._buckets, ready=False)
+            return Discovery(complete=True, shares=shares, faults=(f"spec.target.http.url: {error}",))
+        shares = of_buckets(self._buckets)
         try:
             await self._headers()
         except NotSentError as error:
             cause = error.__cause__
             complete = not (isinstance(cause, ApiError) and cause.transient)
             barred = str(error) if complete else ""
-            return Discovery(complete=complete, shares=known, faults=(str(error),), barred=barred)
-        return Discovery(complete=True, shares=known)
+            return Discovery(complete=complete, shares=shares, faults=(str(error),), barred=barred)
+        return Discovery(complete=True, shares=shares)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """One POST. What is not known to be refused or accepted is unknown, and so is what was not sent if an

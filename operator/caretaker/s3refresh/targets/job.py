@@ -91,8 +91,8 @@ class Jobs:
             # A refusal for any other reason, such as a quota, may have passed when a Job is due.
             invalid, fault = error.status in (400, 422), _api_message(error)
             barred = fault if error.terminating else ""
-        known = of_buckets(self._buckets, ready=not invalid)
-        return Discovery(complete=True, shares=known, faults=(fault,) if fault else (), barred=barred)
+        shares = of_buckets(self._buckets, ready=not invalid)
+        return Discovery(complete=True, shares=shares, faults=(fault,) if fault else (), barred=barred)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """Create the claim's Job, or find that it is there."""

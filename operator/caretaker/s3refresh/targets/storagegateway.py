@@ -144,7 +144,7 @@ class StorageGatewayShares:
 
     async def discover(self) -> Discovery:
         """All shares of all regions. Failed reads are reported in `faults`."""
-        known: list[Share] = []
+        shares: list[Share] = []
         undescribed: list[Share] = []
         faults: list[str] = []
         unresolved: dict[str, str] = {}  # ARN -> why its bucket is not known
@@ -153,20 +153,20 @@ class StorageGatewayShares:
             try:
                 silent: dict[str, FileShareInfo] = {}
                 async for found in self._described(client, silent):
-                    known += self._shares(region, found, unresolved)
+                    shares += self._shares(region, found, unresolved)
                 undescribed += [_unseen(one, region) for one in silent.values()]
             except AwsError as error:
                 complete = False
                 faults.append(advice.describe(error, f"{GATEWAYS} in {region}"))
-        there = {share.arn for share in (*known, *undescribed)}
+        there = {share.arn for share in (*shares, *undescribed)}
         missing = set(self._spec.shares.file_share_arns) - there - unresolved.keys()
         if complete and missing:
             faults += [f"{arn}: {self._nowhere()}" for arn in sorted(missing)]
-        faults += [f"{share.arn} is not {AVAILABLE}" for share in known if not share.ready]
+        faults += [f"{share.arn} is not {AVAILABLE}" for share in shares if not share.ready]
         faults += [f"{share.arn} cannot be described: its gateway may be offline" for share in undescribed]
-        known.sort(key=lambda share: share.id)
-        complete = complete and not unresolved and bool(known or not undescribed)
-        return Discovery(complete, tuple(known), (*faults, *unresolved.values()), tuple(undescribed))
+        shares.sort(key=lambda share: share.id)
+        complete = complete and not unresolved and bool(shares or not undescribed)
+        return Discovery(complete, tuple(shares), (*faults, *unresolved.values()), tuple(undescribed))
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """RefreshCache, once: a second try could take both of the gateway's slots."""
