@@ -113,7 +113,7 @@ class Calendar:
 @lru_cache(maxsize=1024)
 def read(expression: str, zone: str) -> Calendar:
     """Raises ValueError, with the reason in words, for what is no schedule or no time zone."""
-    known = read_zone(zone)
+    time_zone = read_zone(zone)
     fields = MACROS.get(expression.strip(), expression).split()
     if len(fields) != len(FIELDS):
         raise ValueError(
@@ -127,7 +127,7 @@ def read(expression: str, zone: str) -> Calendar:
         CronSim(plain, datetime.fromtimestamp(0, UTC))
     except (CronSimError, ValueError) as error:
         raise ValueError(f"{expression!r} never comes: {str(error).lower()}") from error
-    return Calendar(plain, known)
+    return Calendar(plain, time_zone)
 
 
 @lru_cache(maxsize=256)

@@ -122,8 +122,8 @@ def merge(shards: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
     merged: dict[str, Entry] = {}
     for shard in shards:
         for name, entry in shard.items():
-            known = merged.get(name)
-            if known is None or entry.seq > known.seq:
+            newest = merged.get(name)
+            if newest is None or entry.seq > newest.seq:
                 merged[name] = entry
     return merged
 

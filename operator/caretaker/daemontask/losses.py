@@ -40,14 +40,14 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 def losses(
-    reported: LedgerStatus, known: Mapping[int, int], shards: Mapping[int, Shard], *, strict: bool
+    reported: LedgerStatus, counts: Mapping[int, int], shards: Mapping[int, Shard], *, strict: bool
 ) -> tuple[Loss, ...]:
-    """The shards that are lost. `known`: index -> the count of writes that this process has seen. `strict`:
+    """The shards that are lost. `counts`: index -> the count of writes that this process has seen. `strict`:
     an unreadable status counts as a loss."""
     if reported.shards < 0 and strict:
         return (Loss(NOT_KNOWN, "status.ledger could not be read"),)
     floors = {index: writes for index, writes in enumerate(reported.writes) if writes}
-    floors.update((index, max(writes, floors.get(index, 0))) for index, writes in known.items())
+    floors.update((index, max(writes, floors.get(index, 0))) for index, writes in counts.items())
     found = {index: loss for index, floor in floors.items() if (loss := _behind(index, floor, shards))}
     missing = (index for index in range(reported.shards) if index not in shards)
     for index in islice(missing, min(max(reported.shards - len(shards), 0), MOST)):
@@ -82,11 +82,11 @@ def beyond(loss: Loss) -> int:
 
 
 def write_counts(
-    before: LedgerStatus, shards: Mapping[int, Shard], known: Mapping[int, int]
+    before: LedgerStatus, shards: Mapping[int, Shard], counts: Mapping[int, int]
 ) -> tuple[int, ...]:
     """status.ledger.writes: of each shard the highest count that status, the shard or this process has."""
     figures = {index: shard.writes for index, shard in shards.items()}
-    for index, writes in [*enumerate(before.writes), *known.items()]:
+    for index, writes in [*enumerate(before.writes), *counts.items()]:
         figures[index] = max(writes, figures.get(index, 0))
     last = max((index for index, writes in figures.items() if writes and index < MOST), default=-1)
     return tuple(figures.get(index, 0) for index in range(last + 1))

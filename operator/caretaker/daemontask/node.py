@@ -156,8 +156,8 @@ def _unended(inputs: DecisionInput, node: Node, live: list[Pod], entry: Entry | 
     elif entry is None:
         return None
     elif entry.intent:
-        known = inputs.unstarted.get(node.uid, "")
-        settled = intents.concluded(inputs.spec, entry, known, inputs.now, inputs.backoff_scale)
+        token = inputs.unstarted.get(node.uid, "")
+        settled = intents.concluded(inputs.spec, entry, token, inputs.now, inputs.backoff_scale)
     else:
         settled = intents.kept_from_repeating(inputs.spec, entry)
     if settled is not entry or (entry is not None and intents.is_open(entry)):

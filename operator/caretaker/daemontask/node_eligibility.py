@@ -139,9 +139,9 @@ class EligibilityRules:
 
     def check(self, node: Node) -> Eligibility:
         """The first check that objects, else FITS."""
-        known = self._memo.get(node.name)
-        if known is not None and known[0] is node:
-            return known[1]
+        cached = self._memo.get(node.name)
+        if cached is not None and cached[0] is node:
+            return cached[1]
         found = FITS
         for check in self._checks:  # half as long as through a generator
             if (objection := check(node)) is not None:

@@ -104,8 +104,8 @@ def absorb_own_reboot(
 
 def _rebooted_since(spec: Spec, entry: Entry, node: Node) -> bool:
     """Whether the node has rebooted since the run began, and that matters."""
-    known = bool(entry.boot_id and node.boot_id)
-    return NODE_REBOOT in spec.rerun_on and known and entry.boot_id != node.boot_id
+    comparable = bool(entry.boot_id and node.boot_id)
+    return NODE_REBOOT in spec.rerun_on and comparable and entry.boot_id != node.boot_id
 
 
 def reboot_loop(entry: Entry, now: float) -> bool:

@@ -63,8 +63,8 @@ def _assumed(
     taken: int,
 ) -> NodeReport:
     """The report of a run whose record is lost. No name of the node's Pods is given again."""
-    known = entry.seq if entry is not None and entry.node_uid == node.uid else 0
-    seq = max([known, *(pod.seq for pod in pods.values())])
+    recorded = entry.seq if entry is not None and entry.node_uid == node.uid else 0
+    seq = max([recorded, *(pod.seq for pod in pods.values())])
     record = msgspec.structs.replace(made_up(inputs, node, *said), seq=seq)
     if record.reason == OUTCOME_UNKNOWN:
         record = msgspec.structs.replace(record, message=LOST)

@@ -16,9 +16,9 @@ from caretaker.api.times import parse_time
 def waiting_since(task: DaemonTask, revision: str, now: float) -> float:
     """When the rollout of this revision began, as far as that is known: never before the task was created. In
     whole seconds, as status has them, so that the next pass finds the same."""
-    known = (parse_time(text) or 0.0 for text in _beginnings(task, revision))
+    beginnings = (parse_time(text) or 0.0 for text in _beginnings(task, revision))
     # A time ahead is of a wrong clock; the API server's may be ahead of ours by little.
-    past = [at for at in known if at <= now]
+    past = [at for at in beginnings if at <= now]
     return max([*past, math.floor(now)] if _begins(task, revision) else past, default=0.0)
 
 

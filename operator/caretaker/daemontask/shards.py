@@ -67,7 +67,7 @@ class Shards:
         self._marks = Marks(task, task_uid)
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
         self._shards: dict[int, Shard] = {}
-        self._known: dict[int, int] = {}  # index -> the highest count of writes seen
+        self._write_counts: dict[int, int] = {}  # index -> the highest count of writes seen
         self._entries: dict[str, Entry] = {}
         self._since: dict[str, float] = {}
         self._suspects: set[int] = set()  # indices to read by name: present, but not listed
@@ -102,14 +102,14 @@ class Shards:
 
     def write_counts(self, before: LedgerStatus) -> tuple[int, ...]:
         """The new status.ledger.writes; `before`: the present status.ledger."""
-        return write_counts(before, self._shards, self._known)
+        return write_counts(before, self._shards, self._write_counts)
 
     def ledger(self, reported: LedgerStatus, *, strict: bool = False) -> Ledger:
         """The ledger of a plan. `reported`: status.ledger, read before the shards; `strict`: see losses."""
         corrupt: dict[str, str] = {}
         for shard in self._shards.values():
             corrupt.update(shard.corrupt)
-        lost = losses(reported, self._known, self._shards, strict=strict)
+        lost = losses(reported, self._write_counts, self._shards, strict=strict)
         older = [self._shards[loss.index] for loss in lost if loss.older]
         return Ledger(
             entries=self._entries,
@@ -153,7 +153,7 @@ class Shards:
             if index is not None:
                 self._shards[index] = decode(index, item)
         for index, shard in self._shards.items():
-            self._known[index] = max(shard.writes, self._known.get(index, 0))
+            self._write_counts[index] = max(shard.writes, self._write_counts.get(index, 0))
         ordered = (self._shards[index].entries for index in sorted(self._shards))
         before, self._entries = self._entries, merge(ordered)
         self._since = {
@@ -207,17 +207,17 @@ class Shards:
         With a slow API server, intents are written only while the Pods of the first ones can still be created
         in time. Raises Conflict when another writer was first, or may have been.
         """
-        lost = losses(reported, self._known, self._shards, strict=False)
+        lost = losses(reported, self._write_counts, self._shards, strict=False)
         floors = dict.fromkeys((index for index, shard in self._shards.items() if not shard.writes), 1)
         for loss in lost:
             floors[loss.index] = beyond(loss) if decided and (loss.floor or loss.index in self._shards) else 0
         floors = {index: floor for index, floor in floors.items() if floor}
-        known = {**{index: [] for index in floors}, **self._names()}
-        homes = place({**entries, **intents}, known)
+        node_names = {**{index: [] for index in floors}, **self._names()}
+        homes = place({**entries, **intents}, node_names)
         leaving, changes = set(forget), dict[int, ShardChange]()
-        for index in {*homes, *known}:
+        for index in {*homes, *node_names}:
             new = {name: entries[name] for name in homes.get(index, ()) if name in entries}
-            dropped = leaving.intersection(known.get(index, ()))
+            dropped = leaving.intersection(node_names.get(index, ()))
             starting = {name: intents[name] for name in homes.get(index, ()) if name in intents}
             changes[index] = ShardChange(new, dropped, starting, floors.get(index, 0))
         written = Written({}, 0.0)
@@ -262,7 +262,7 @@ class Shards:
                 )
             raise
         self.unanswered, self._slow = 0, time.monotonic() - asked > self._client.write_seconds / 2
-        self._known[index] = self._shards[index].writes
+        self._write_counts[index] = self._shards[index].writes
         self._note(change.entries, change.dropped, time.time())
 
     def _note(self, new: Mapping[str, Entry], dropped: Iterable[str], now: float) -> None:

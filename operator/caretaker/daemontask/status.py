@@ -103,8 +103,8 @@ def _last_completion(snapshot: Snapshot, plan: Plan) -> str | None:
     """When a run last succeeded. The ledger forgets a success when the node runs again, or is gone; one that
     lies ahead is that of a clock which was wrong."""
     before = snapshot.task.status.last_completion_time
-    known = parse_time(before) or 0.0
-    last = max(plan.last_completion, known if known <= snapshot.now else 0.0)
+    previous = parse_time(before) or 0.0
+    last = max(plan.last_completion, previous if previous <= snapshot.now else 0.0)
     return format_time(last) if last else before
 
 

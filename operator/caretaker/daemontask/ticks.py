@@ -41,21 +41,21 @@ def awaited(task: DaemonTask) -> bool:
 
 def next_tick(task: DaemonTask, hold: str, now: float) -> Tick:
     """The tick that is due, or the one that is stored."""
-    spec, known = task.spec, stored(task)
+    spec, stored_tick = task.spec, stored(task)
     if spec.schedule is None:
         return Tick()
     if hold == Reason.INVALID_SPEC:
-        return Tick(known, observed=task.status.observed_schedule)
-    wrong = known > now + _AHEAD
-    known = 0 if wrong else known
+        return Tick(stored_tick, observed=task.status.observed_schedule)
+    wrong = stored_tick > now + _AHEAD
+    stored_tick = 0 if wrong else stored_tick
     observed, since = _observed(task, now, anew=wrong)
     if hold in _CLOSED or spec.suspend:  # a task that is suspended may be held by its failures, too
-        return Tick(known, observed=observed)
+        return Tick(stored_tick, observed=observed)
     ticks = cron_calendar.read(spec.schedule, spec.time_zone)
     due = ticks.last(now)
     late = spec.starting_deadline_seconds is not None and now - due > spec.starting_deadline_seconds
-    taken = due > max(since, known) and not late
-    last = int(due) if taken else known
+    taken = due > max(since, stored_tick) and not late
+    last = int(due) if taken else stored_tick
     # After a clock was set back the ticks up to the stored one have been there already; and the API server's
     # clock, which gives the task's creation time, may be ahead of ours.
     return Tick(last, ticks.after(max(now, last, since)), observed, taken)

@@ -166,15 +166,15 @@ class Poller:
         ends `unclaimed`.
 
         A message is deleted once all readers have handled it, and a while later if none claims it. A message
-        that one reader returns goes back to the queue. Malformed messages stay: their receive count takes them
-        to the dead-letter queue.
+        that one reader returns goes back to the queue. Malformed messages stay: their receive count takes
+        them to the dead-letter queue.
         """
         gone: list[InFlightMessage] = []
         back: list[InFlightMessage] = []
-        for ids, again, owns in ((done, False, True), (returned, True, True), (unclaimed, False, False)):
+        for ids, stay, own in ((done, False, True), (returned, True, True), (unclaimed, False, False)):
             for entry in self._answers(reader, ids):
-                entry.returned = entry.returned or again
-                entry.claimed = entry.claimed or owns
+                entry.returned = entry.returned or stay
+                entry.claimed = entry.claimed or own
                 if entry.asked:
                     continue
                 if not entry.claimed:
