@@ -20,8 +20,8 @@ def requeue_after(plan: Plan, *, refused: str, planned: float, flush_at: float, 
     if refused and plan.more:
         return REFUSED_DELAY  # the rest may be refused again
     # A start that is due now follows from a record of this pass. It waits for the next write of the ledger,
-    # if one is put off; and for the backoff where the write, or the start after it, was refused, as it stays due
-    # all the while. A Pod that may not be deleted does not delay it.
+    # if one is put off; and for the backoff where the write, or the start after it, was refused, as it stays
+    # due all the while. A Pod that may not be deleted does not delay it.
     held = refused not in ("", Reason.POD_DELETION_REFUSED)
     wakes = [at for at in (plan.wake, flush_at) if at and (at > planned or not (flush_at or held))]
     if plan.paced_at and not held:
