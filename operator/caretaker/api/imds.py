@@ -15,7 +15,7 @@ from caretaker.api.objects import WireMeta
 
 MAX_EXCEPTIONS = 50
 MAX_GROUPS = 500
-MAX_COMMAND = 4096  # characters of one command; MAX_MENDS of all
+MAX_COMMAND = 4096  # characters of one command; MAX_COMMANDS of all
 MAX_COMMANDS = 262144
 MAX_CANARY = 50  # instances in status.canary.instances
 MAX_CANARIES = 1000  # instances of all canaries
