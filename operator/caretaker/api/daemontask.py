@@ -21,7 +21,7 @@ MAX_LISTED = 50  # failedNodes and blockedNodes: status stays the same size what
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Base of what is decoded from and encoded to the API."""
+    """Base of the structs that are decoded from and encoded to the API."""
 
 
 class OnExitCodes(Wire, frozen=True):
@@ -54,7 +54,7 @@ class PodFailurePolicy(Wire, frozen=True):
 
 
 class FailurePolicy(Wire, frozen=True):
-    """How many failed nodes are too many, and what happens then."""
+    """The number of failed nodes that is too many, and the action then."""
 
     max_failed_nodes: IntOrPercent = 0
     action: Literal["Continue", "Pause", "Fail"] = "Continue"
@@ -131,7 +131,7 @@ class Slot(Wire, frozen=True):
     """A node that holds one of the slots of parallelism and budgets."""
 
     node_name: str
-    reason: str  # Running, or what the node does instead
+    reason: str  # Running, or another state of the node
     since: str | None = None
     until: str | None = None  # when the reason ends by itself; absent where only an event ends it
 

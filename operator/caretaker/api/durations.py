@@ -14,7 +14,7 @@ _SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
 
 
 def seconds(text: str) -> float:
-    """`1m30s` -> 90.0. Raises ValueError, with what is wanted, for anything else; the empty text is 0."""
+    """`1m30s` -> 90.0. Raises ValueError, with the expected form, for anything else; the empty text is 0."""
     if not re.fullmatch(PATTERN, text):
         raise ValueError(f"{text!r} is no duration such as 30s, 1m30s or 6h")
     return float(sum(int(count) * _SECONDS[unit] for count, unit in _PARTS.findall(text)))

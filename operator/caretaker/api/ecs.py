@@ -1,4 +1,4 @@
-"""The ECS target of a DaemonTask: its part of the spec, and what status says of each cluster.
+"""The ECS target of a DaemonTask: its part of the spec, and its clusters in status.
 
 Pure data; a part of caretaker/api/daemontask.py, with which crds/daemontasks.yaml agrees. Names are those of
 the Amazon ECS API reference. `resync_seconds` in seconds, `max_decrease_percent` of the desired count.
@@ -15,7 +15,7 @@ MAX_CLUSTERS: Final = 100  # in status: it stays the same size whatever the numb
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Base of what is decoded from and encoded to the API."""
+    """Base of the structs that are decoded from and encoded to the API."""
 
 
 class EcsAws(Wire, frozen=True):

@@ -1,4 +1,4 @@
-"""Events as values: what a planner says happened, and of which object. Pure data."""
+"""Events as values: the transition, and its object. Pure data."""
 
 from typing import Literal
 

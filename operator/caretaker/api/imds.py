@@ -34,7 +34,7 @@ SourceState = Literal[
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Base of what is decoded from and encoded to the API."""
+    """Base of the structs that are decoded from and encoded to the API."""
 
 
 class Options(Wire, frozen=True):
@@ -47,7 +47,7 @@ class Options(Wire, frozen=True):
     instance_metadata_tags: Switch | None = None
 
     def given(self) -> Iterator[tuple[str, Any]]:
-        """(field, value) of what is set, fields as in the API."""
+        """(field, value) of the set options, fields as in the API."""
         for field, name in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, field)
             if value is not None:

@@ -25,7 +25,7 @@ LABEL_CLAIM: Final = f"{GROUP}/claim"  # id of the claim that a Job executes
 SECRET_HEADERS: Final = f"{GROUP}/headers"
 SECRET_HOSTS: Final = f"{GROUP}/hosts"
 
-# Annotations on Pods: what a run was created for.
+# Annotations on Pods: the purpose of a run.
 POD_NODE_NAME: Final = f"{GROUP}/node-name"
 POD_NODE_UID: Final = f"{GROUP}/node-uid"
 POD_RUN_KEY: Final = f"{GROUP}/run-key"
@@ -36,7 +36,7 @@ POD_ATTEMPT: Final = f"{GROUP}/attempt"
 POD_SEQ: Final = f"{GROUP}/seq"
 POD_SCHEDULED_AT: Final = f"{GROUP}/scheduled-at"  # RFC 3339: the tick of a schedule that the run is for
 
-# Annotations on a DaemonTask: what a person asks for.
+# Annotations on a DaemonTask: requests of a user.
 RERUN_AT: Final = f"{GROUP}/rerun-at"  # RFC 3339 time: run again on every node
 RERUN_NODES: Final = f"{GROUP}/rerun-nodes"  # JSON {node name: RFC 3339 time}: run again on these
 RESUME_AT: Final = f"{GROUP}/resume-at"  # RFC 3339 time: failures before it no longer pause the rollout

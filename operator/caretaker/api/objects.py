@@ -110,7 +110,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
 # ---------------------------------------------------------------- wire shapes
 
-# Characters of a container's termination message that are kept: what the kubelet lets one have, in bytes.
+# Characters of a container's termination message that are kept: the limit of the kubelet, in bytes.
 MAX_MESSAGE: Final = 4096
 MAX_CRASH_MESSAGE: Final = 256  # of one that was started again
 CRASH_LOOP: Final = "CrashLoopBackOff"

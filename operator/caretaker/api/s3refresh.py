@@ -17,7 +17,7 @@ MAX_TARGETS = 64
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Base of what is decoded from and encoded to the API."""
+    """Base of the structs that are decoded from and encoded to the API."""
 
 
 class SQSSource(Wire, frozen=True):

@@ -1,4 +1,4 @@
-"""DaemonTask in the loop: what a pass gathers and how it carries out a plan.
+"""DaemonTask in the loop: gathers a snapshot and carries out its plan.
 
 Thin: no decision is made here. State between passes is held per task in TaskState, and can be lost at any
 time: everything that matters is in the ledger, in the Pods and in the task.
@@ -367,7 +367,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     async def _withdraw(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> None:
         """Take back at once the intents of this pass whose Pods were certainly not created: that knowledge
-        would not survive a crash. What fails here is left to the next plan."""
+        would not survive a crash. Failures here are left to the next plan."""
         back = {
             name: withdrawn(entry)
             for name, entry in plan.intents.items()

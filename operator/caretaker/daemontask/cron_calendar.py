@@ -112,7 +112,7 @@ class Calendar:
 
 @lru_cache(maxsize=1024)
 def read(expression: str, zone: str) -> Calendar:
-    """Raises ValueError, with the reason in words, for what is no schedule or no time zone."""
+    """Raises ValueError, with the reason in words, without a valid schedule and time zone."""
     time_zone = read_zone(zone)
     fields = MACROS.get(expression.strip(), expression).split()
     if len(fields) != len(FIELDS):

@@ -20,7 +20,7 @@ STARTING: Final = ("", "ContainerCreating", "PodInitializing")
 
 
 class Decision(msgspec.Struct, gc=False):
-    """One node's state and what it asks for."""
+    """The state of one node, and its needs."""
 
     state: State
     reason: str = ""
@@ -29,7 +29,7 @@ class Decision(msgspec.Struct, gc=False):
     slot: bool = False  # holds one of the slots that parallelism and budgets give
     slot_for: str = ""  # why, where that is not `reason`
     slot_since: float = 0.0  # since when, likewise
-    slot_until: float = 0.0  # when what holds the slot ends by itself; 0 = by an event
+    slot_until: float = 0.0  # when the reason for the slot ends by itself; 0 = by an event
     failing: float = 0.0  # since when its run has failed and may still succeed, or is lost with its node
     start: str = ""  # trigger of the run it wants to start; empty = none
     seq: int = 0  # with start: the Pod's sequence number

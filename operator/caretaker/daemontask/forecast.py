@@ -42,7 +42,7 @@ class NodeState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """A plan, and what it leads to if nothing fails and no node changes.
+    """A plan, and its consequences if nothing fails and no node changes.
 
     snapshot  as it will be once everything that has finished is recorded
     reports   by node name, in order of names

@@ -1,4 +1,4 @@
-"""Runs at most once (`runGuarantee: AtMostOnce`): what stands in the ledger before a Pod is created.
+"""Runs at most once (`runGuarantee: AtMostOnce`): intents, which are stored before a Pod is created.
 
 Pure. An intent is the record of a run whose end is not known yet, and it says the worst: Failed,
 OutcomeUnknown. So a run that is lost is never repeated, whatever crashed, not even by an operator too old to
@@ -87,7 +87,7 @@ def covered(spec: Spec, live: Iterable[Pod], before: Entry | None) -> Entry | No
 
 
 def _after(entry: Entry, before: Entry | None, trigger: str, at: int) -> Entry:
-    """With what the node's earlier entry has to say."""
+    """With the content of the node's earlier entry."""
     if before is None:
         return msgspec.structs.replace(entry, reboot_runs=reboot_runs(trigger, at, None, same=False))
     same = before.run_key == entry.run_key
@@ -118,7 +118,7 @@ def _slim(entry: Entry) -> Entry:
     )
 
 
-# ---------------------------------------------------------------- what became of it
+# ---------------------------------------------------------------- its result
 
 
 def is_open(entry: Entry) -> bool:

@@ -60,7 +60,7 @@ from caretaker.daemontask.run_triggers import (
 def decide(
     inputs: DecisionInput, node: Node, eligibility: Eligibility, pods: Mapping[str, Pod], entry: Entry | None
 ) -> Decision:
-    """The state of one node, and what has to happen to it."""
+    """The state of one node, and its needs."""
     if entry is not None and entry.node_uid != node.uid:
         entry = None  # the node was replaced: it has not run
     live, unrecorded = _split(pods, entry)

@@ -151,7 +151,7 @@ class EligibilityRules:
         return found
 
     def forget(self, name: str) -> None:
-        """Drop what is remembered of a node that is gone."""
+        """Drop the cached result of a node that is gone."""
         self._memo.pop(name, None)
 
     def _selects(

@@ -1,4 +1,4 @@
-"""A pod template without what means nothing: as the API server would store it, for its revision alone.
+"""A pod template without meaningless parts: as the API server would store it, for its revision alone.
 
 Pure: template -> template. What tools add and take away (nulls, empty objects and lists, zeros, defaults that
 are spelt out, other words for a quantity) goes. Whatever may mean something stays, and so does what is not

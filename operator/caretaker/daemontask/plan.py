@@ -1,6 +1,6 @@
 """The plan of a DaemonTask: results to record, runs to start, Pods to delete.
 
-Pure: Snapshot -> Plan. Every node has its report (reports.py); what is left here are the decisions that span
+Pure: Snapshot -> Plan. Every node has its report (reports.py); here are the decisions that span
 nodes: slots, failure policy, order. Nothing is remembered between two plans but what the Snapshot holds.
 """
 
@@ -45,7 +45,7 @@ class Plan(msgspec.Struct):
     assignment: SlotAssignment = SlotAssignment()  # of the starts, once `freed_slots` are gone
     holders: list[NodeReport] = []  # nodes that hold a slot
     width: int | None = None  # how many may, where parallelism or a budget limits it
-    intents: dict[str, Entry] = {}  # node name -> what is written before its start, of AtMostOnce
+    intents: dict[str, Entry] = {}  # node name -> entry that is written before its start, of AtMostOnce
     counts: dict[State, int] = {}
     failed: list[NodeReport] = []
     failing: list[NodeReport] = []
@@ -305,7 +305,7 @@ def _hold(snapshot: Snapshot, result: Plan) -> str:
 
 
 def _give_up(snapshot: Snapshot, result: Plan) -> None:
-    """failurePolicy Fail: what has not been placed is deleted, what runs may finish."""
+    """failurePolicy Fail: unplaced Pods are deleted, running ones may finish."""
     for pods in snapshot.pods.values():
         result.deletes.extend(p for p in pods.values() if not (p.terminal or p.node_name or p.deletion))
 

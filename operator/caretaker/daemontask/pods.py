@@ -1,6 +1,6 @@
 """The Pod of a run: its name, its body, the revision of its template.
 
-Pure. Input: the template and what one run is for; output: the body of one POST.
+Pure. Input: the template and the key of one run; output: the body of one POST.
 """
 
 import re

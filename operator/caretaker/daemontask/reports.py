@@ -100,7 +100,7 @@ def _report(
     if entry is None or entry.node_uid != node.uid:  # none, or of a node that this one replaced
         return NodeReport(node, decision, None)
     ended: Entry | None = entry
-    if is_open(entry):  # what went before it has the intent's word for its seq
+    if is_open(entry):  # the entry before it has the seq of the intent
         before = entry.before
         ended = msgspec.structs.replace(before, seq=entry.ended) if before is not None else None
     if not pods or ended is None:

@@ -11,9 +11,9 @@ REFUSED_DELAY: Final = 10.0
 
 
 def requeue_after(plan: Plan, *, refused: str, planned: float, flush_at: float, now: float) -> float | None:
-    """Seconds until the next pass; None = an event will bring it, or the backoff of what was `refused`.
+    """Seconds until the next pass; None = an event will bring it, or the backoff of a `refused` request.
 
-    refused   the reason of what was refused; "" = nothing was
+    refused   the reason of a refused request; "" = there is none
     planned   the time of the plan: what was to come then is not what was refused, however long the pass took
     flush_at  when the ledger may be written again; 0 = nothing waits for it
     """

@@ -1,4 +1,4 @@
-"""How far a rollout reaches: which failures count for failurePolicy, and what they stop.
+"""The reach of a rollout: the failures that count for failurePolicy, and their effect.
 
 Pure. A rollout is one template revision, one tick of the schedule, one re-run of all nodes. A failure counts
 from its first attempt on: while more nodes have failed or are failing than maxFailedNodes, no further node

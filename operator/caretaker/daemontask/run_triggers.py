@@ -44,7 +44,7 @@ class DecisionInput(msgspec.Struct, frozen=True):
     refused: Mapping[str, RefusedPod] = {}  # node UID -> why the API server created no Pod for it
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
     deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
-    waiting_since: float = 0.0  # when the rollout began: nothing is late for what was before
+    waiting_since: float = 0.0  # when the rollout began: a wait before it makes nothing late
 
 
 def nonce_of(inputs: DecisionInput, node: Node, entry: Entry | None) -> str:

@@ -64,7 +64,7 @@ def room_for(snapshot: Snapshot, desired: int, unlimited: int) -> Room:
     spec = snapshot.task.spec
     parallelism = spec.parallelism
     width = unlimited if parallelism is None else max(resolve(parallelism, desired, up=True), 1)
-    if not spec.budgets or snapshot.invalid:  # a schedule may be what is invalid
+    if not spec.budgets or snapshot.invalid:  # a schedule may be invalid
         return Room(width, width)
     allowed = allowance(spec, desired, snapshot.now)
     if allowed.nodes is None or allowed.nodes >= width:
@@ -146,7 +146,7 @@ def turn(snapshot: Snapshot, report: NodeReport) -> tuple[float, bytes]:
 _shuffled = lru_cache(maxsize=1 << 16)(digest)
 
 
-# ---------------------------------------------------------------- what status says
+# ---------------------------------------------------------------- slots in status
 
 
 def all_stuck(snapshot: Snapshot, holders: Sequence[NodeReport]) -> bool:

@@ -201,7 +201,7 @@ class TaskState:
         return pod.seq <= (entry.ended if entry is not None and entry.node_uid == pod.node_uid else 0)
 
     def node_gone(self, node: Node) -> None:
-        """Drop what was kept of a node."""
+        """Drop the state of a node."""
         for table in (
             self.seq_skips,
             self.deprioritised,

@@ -26,7 +26,7 @@ class Tick(msgspec.Struct, frozen=True):
     last: int = 0
     next: float = 0.0
     observed: ObservedSchedule | None = None
-    taken: bool = False  # `last` is newer than what is stored: it is stored before anything starts for it
+    taken: bool = False  # `last` is newer than the stored one: it is stored before anything starts for it
 
 
 def stored(task: DaemonTask) -> int:

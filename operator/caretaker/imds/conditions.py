@@ -146,7 +146,7 @@ def _enforced(enforced: Enforced, found: Summary) -> ConditionState:
 
 
 def _only_failing(enforced: Enforced) -> bool:
-    """Whether nothing is left but what has failed before."""
+    """Whether only changes that failed before are left."""
     return enforced.left == enforced.failing and not enforced.pending
 
 

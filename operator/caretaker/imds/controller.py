@@ -1,4 +1,4 @@
-"""IMDSPolicy in the loop: what a pass gathers, and when the plan's changes are made.
+"""IMDSPolicy in the loop: gathers a snapshot, and makes the changes of its plan.
 
 Thin: no decision is made here. Policies decide together what a node should have, so that each pass reads all
 of them; a change of one brings all the others into the queue. An audit has nothing that could change an
@@ -171,7 +171,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
     # ---------------------------------------------------------------- gather
 
     async def gather(self, key: Key) -> Snapshot | None:
-        """The policy, all policies, the nodes, and what EC2 says of their instances."""
+        """The policy, all policies, the nodes, and their instances as EC2 describes them."""
         if (problem := self.unseen()) is not None:
             raise problem
         try:
@@ -224,7 +224,7 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
             await self._prober.want(name, {}, self._wanting(listed) - {name}, self._nodes)
 
     async def _probed(self, mine: Read, found: GatherResult) -> GatherResult:
-        """With what the probe has found so far."""
+        """With the findings of the probe so far."""
         assert mine.spec is not None  # noqa: S101 - the caller has checked
         if not mine.probes:
             return found

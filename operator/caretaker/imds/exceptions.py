@@ -1,4 +1,4 @@
-"""The nodes that status lists as exceptions: what an IMDSPolicy does not, or not yet, hold on them. Pure."""
+"""The nodes that status lists as exceptions: their options differ, or are not held yet. Pure."""
 
 import heapq
 from collections.abc import Iterable, Mapping

@@ -54,9 +54,9 @@ async def gather(
     *,
     operator: bool = True,
 ) -> GatherResult:
-    """Ask for what is not known, or too old. `mine` has a spec; `unsure` are asked for in any case; `scale`
+    """Read the unknown and outdated instances. `mine` has a spec; `unsure` are asked for in any case; `scale`
     is for tests; `operator`: it is the operator that asks, and a problem is reported with its fix.
-    What is pending is followed where it may have been changed by us."""
+    Pending instances are polled if this policy may have changed them."""
     assert mine.spec is not None  # noqa: S101 - the caller has checked
     changed = recorded(mine.status.canary, mine.status.changed)
     wanted = await _wanted(mine.spec, nodes, changed)

@@ -18,7 +18,7 @@ from caretaker.aws.ec2 import LaunchTemplateVersion
 
 LATEST: Final = "$Latest"
 DEFAULT: Final = "$Default"
-# Set by CloudFormation on what it makes (CloudFormation user guide, "Resource tag").
+# Set by CloudFormation on its resources (CloudFormation user guide, "Resource tag").
 STACK_TAG: Final = "aws:cloudformation:stack-name"
 
 
@@ -33,7 +33,7 @@ class Version(msgspec.Struct, frozen=True):
 
     @property
     def options(self) -> Options:
-        """As of an instance; what is not set is None."""
+        """As of an instance; an option that is not set is None."""
         known = {name[0].lower() + name[1:]: value for name, value in self.block.items()}
         return msgspec.convert(known, Options)
 

@@ -128,7 +128,7 @@ def fitting(marks: Mapping[str, str], first: Collection[str], found: Mapping[str
 
 
 def needs_write(current: Any, wanted: Any) -> bool:
-    """Whether the stored object lacks something of the wanted one; not what the API server added.
+    """Whether the stored object lacks a field of the wanted one. Fields of the API server do not count.
 
     Both as JSON. Lists are compared item by item: of those here the server adds and sorts none.
     """

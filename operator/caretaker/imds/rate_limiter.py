@@ -25,7 +25,7 @@ def share(per_second: float) -> Rate:
 
 
 def cap(per_minute: int) -> Rate:
-    """That many in any minute: what may be sent at once is taken off what flows in."""
+    """That many in any minute: the burst is taken off the inflow."""
     burst = max(1.0, per_minute / 60.0 * CAP_BURST_SECONDS)
     return Rate((per_minute - burst if burst > 1 else per_minute) / 60.0, burst)
 

@@ -169,7 +169,7 @@ class Script:
 
 
 def patch_node_class(name: str, options: Mapping[str, Any]) -> str:
-    """A merge patch: what is not named stays. Names of fields: Karpenter, "NodeClasses"."""
+    """A merge patch: other fields stay. Names of fields: Karpenter, "NodeClasses"."""
     fields = {field.replace("Ipv6", "IPv6"): value for field, value in options.items()}
     body = _compact({"spec": {"metadataOptions": fields}})
     return shlex.join(("kubectl", "patch", "ec2nodeclass", name, "--type", "merge", "-p", body))

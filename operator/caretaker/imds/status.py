@@ -113,7 +113,7 @@ def _same(entry: ExceptionStatus) -> ExceptionStatus:
 
 
 def events_of(before: Status, after: Status, spec: Spec | None) -> Sequence[Event]:
-    """Transitions: conditions that turn False, and what is a danger of its own."""
+    """Transitions: conditions that turn False, and dangers of their own."""
     events = list(_spec_events(spec)) if before.observed_generation != after.observed_generation else []
     for one in _REPORTED:
         now, was = c.find(after.conditions, one), c.find(before.conditions, one)

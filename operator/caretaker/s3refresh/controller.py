@@ -1,4 +1,4 @@
-"""S3AggregatedRefresh in the loop: what a pass gathers, and what it does once its status stands.
+"""S3AggregatedRefresh in the loop: gathers a snapshot, and acts once its status is stored.
 
 Thin: no decision is made here. Messages and results are taken before the resource is read, so that the read
 proves what is on record about them. after() deletes messages and makes calls, once the status is stored.
@@ -213,7 +213,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         if worker.config != config:
             tools = Tools(self._aws, self._client, read.meta, keys, self._egress_allow, self._lookups)
             await worker.begin(config, self._aws.sqs(config.source.target), make(spec, tools))
-        if read.flushing:  # it still refreshes what is dirty
+        if read.flushing:  # it still refreshes dirty targets
             await worker.stop_receiving()
         return None
 

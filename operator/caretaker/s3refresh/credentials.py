@@ -48,7 +48,7 @@ class KeyRing:
         self._on_change = on_change
         self._cache: dict[
             tuple[str, str], tuple[float, Keys]
-        ] = {}  # (namespace, name) -> when read, and what
+        ] = {}  # (namespace, name) -> (when it was read, the keys)
         self._users: dict[Key, tuple[str, str]] = {}
 
     async def get(self, key: Key, name: str, max_age: float) -> Keys | Rejection:

@@ -1,4 +1,4 @@
-"""The life of one target: dirty, claimed, in flight, clean. What is durable, and every step it can take.
+"""The life of one target: dirty, claimed, in flight, clean. Its durable state, and every step of it.
 
 Pure. A step takes the state as read from the API server and returns the next one. The caller writes it on
 condition that nothing else was written since, so a late step finds another claim and changes nothing.
@@ -152,7 +152,7 @@ def claim(
     now: float,
     contention: Contention = UNCONTENDED,
 ) -> TargetState:
-    """W2: take the next call's folders out of what waits. The target must be dirty and idle."""
+    """W2: take the next call's folders out of the waiting scope. The target must be dirty and idle."""
     if target.dirty is None or target.claim is not None or target.in_flight is not None:
         return target
     request, left = upcoming(target, target.dirty, options, now, contention)

@@ -56,7 +56,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 class MalformedError(ValueError):
-    """The message is not what an event source sends."""
+    """The message is not of an event source."""
 
 
 def parse(body: str | bytes, envelope: Envelope = "Auto") -> Parsed:

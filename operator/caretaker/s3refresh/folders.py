@@ -90,7 +90,7 @@ _NO_FOLDER: Final = frozenset(("", ".", ".."))
 
 
 def merge(*scopes: Scope) -> Scope:
-    """All of it, without what a tree says already, and within the bounds."""
+    """All of it, without folders that a tree covers, and within the bounds."""
     if any(scope.all for scope in scopes):
         return EVERYTHING
     trees = frozenset().union(*(scope.trees for scope in scopes))
@@ -137,7 +137,7 @@ def calls_of(scope: Scope, most: int) -> int:
 
 
 def take(scope: Scope, most: int) -> tuple[Request, Scope]:
-    """(the next call, what is left for later calls) of a scope that is not empty.
+    """(the next call, the rest for later calls) of a scope that is not empty.
 
     Trees first, the deepest folders next: a directory's content matters more than its name in a listing.
     """

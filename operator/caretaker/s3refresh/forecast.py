@@ -62,7 +62,7 @@ class Next(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """One target and what is next."""
+    """One target and its next call."""
 
     target: TargetState
     phase: Phase

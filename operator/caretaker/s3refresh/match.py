@@ -15,7 +15,7 @@ from caretaker.s3refresh.folders import EVERYTHING, NOTHING, Scope
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A place that can be refreshed. `group` is what bounds concurrency: the gateway."""
+    """A place that can be refreshed. `group`, the gateway, bounds concurrency."""
 
     id: str
     arn: str

@@ -147,11 +147,11 @@ def plan(inputs: PlanInput) -> Plan:
     return result
 
 
-# ---------------------------------------------------------------- what came in
+# ---------------------------------------------------------------- inputs
 
 
 def _ended(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
-    """W3, W3' and W4': how calls ended, and what they had started."""
+    """W3, W3' and W4': the ends of calls, and of the refreshes that they started."""
     for result in inputs.results:
         if (target := targets.get(result.target)) is not None:
             targets[target.id] = _answered(inputs, target, result)
@@ -286,7 +286,7 @@ def _fit(targets: dict[str, TargetState]) -> None:
         total -= sizes[name] - debounce.size(targets[name])
 
 
-# ---------------------------------------------------------------- what time brings
+# ---------------------------------------------------------------- time
 
 
 def _time(inputs: PlanInput, targets: dict[str, TargetState]) -> None:

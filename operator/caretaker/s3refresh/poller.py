@@ -1,4 +1,4 @@
-"""One queue: receives, keeps what nothing has been done about yet, deletes what was.
+"""One queue: receives messages, keeps them until they are handled, deletes them.
 
 Inputs: SQS, the queue, readers. It decides nothing: a message stays here until every reader that it concerns
 has answered for it. One reader, the owner, gets everything; the others only events about refreshes that have
@@ -92,7 +92,7 @@ class Poller:
         self._by_name: dict[str, InFlightMessage] = {}
         self._by_number: dict[int, InFlightMessage] = {}
         self._unclaimed: dict[int, InFlightMessage] = {}  # completion events that no reader has recognised
-        self._bytes = 0  # of what is here
+        self._bytes = 0  # of the messages here
         self._left = asyncio.Event()  # something was settled
         self._gate = asyncio.Semaphore(DELETIONS)
         self._problems: dict[str, tuple[AwsError, float]] = {}  # by what failed: the last error, and when

@@ -1,4 +1,4 @@
-"""Whether a queue can carry S3 events without losing any: what SQS says of it, judged. Pure."""
+"""Whether a queue can carry S3 events without losing any, by its attributes. Pure."""
 
 import json
 from collections.abc import Mapping

@@ -64,7 +64,7 @@ class Read(msgspec.Struct, frozen=True):
 
     @property
     def flushing(self) -> bool:
-        """Whether it is on its way out and only waits for what is dirty."""
+        """Whether it is being deleted and only waits for dirty targets."""
         return self.meta.deletion_timestamp is not None and FINALIZER in (self.meta.finalizers or ())
 
 

@@ -24,7 +24,7 @@ class TargetType(Wire, frozen=True):
     member      its name in spec.target
     idempotent  whether a call that is made again with the same claim takes effect once
     of_buckets  whether each bucket of spec.filter.buckets is one target, without a call
-    noun, chosen_by   what there can be too many of, and the field that names fewer
+    noun, chosen_by   the noun for targets, of which there can be too many; the field that selects fewer
     ends_field  the field that `ends_url` stands in
     """
 

@@ -42,7 +42,7 @@ BACKOFF_SECONDS: Final = (2.0, 5.0, 15.0, 60.0)
 # empty long poll shows that the queue is empty.
 CHECK_SECONDS: Final = 60.0
 QUIET_CHECKS: Final = 60
-ENDS_SECONDS: Final = 5.0  # between two questions how what is in flight has ended
+ENDS_SECONDS: Final = 5.0  # between two questions for the ends of refreshes in flight
 REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that failed calls ask for
 NOTHING_KNOWN: Final = Discovery()
 MALFORMED_SECONDS: Final = 3600.0  # for which the condition reports a malformed message
@@ -106,7 +106,7 @@ class Worker:
         self.config, self.discovery, self.queue = None, Discovery(), QueueView()
 
     async def stop_receiving(self) -> None:
-        """Receive nothing more; what is dirty is still refreshed."""
+        """Receive nothing more; dirty targets are still refreshed."""
         self._pollers, self._receiving_stopped = [], True
         await self._queues.leave(self._key)
 
@@ -230,7 +230,7 @@ class Worker:
         self.on_result()
 
     async def _watch_ends(self, target: TargetClient) -> None:
-        """Ask for the ends of what is in flight, where they can be asked for."""
+        """Ask for the ends of refreshes in flight, if the target can be asked."""
         while target.idempotent:
             await self._any_in_flight.wait()
             await asyncio.sleep(ENDS_SECONDS * self._scale)

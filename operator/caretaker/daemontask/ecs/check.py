@@ -245,7 +245,7 @@ def _doubt(params: CheckParams, service: Answer, counted: _Count, target: int) -
     return placement.doubt(params.name, service, draining, unread=unread)
 
 
-# ---------------------------------------------------------------- what counts
+# ---------------------------------------------------------------- counting
 
 
 def _counted(

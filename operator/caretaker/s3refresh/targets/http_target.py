@@ -165,7 +165,7 @@ class HttpCalls:
         return Result(share.id, claim.id, code=code, message=message, retry_after=wait)
 
     async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
-        """Nothing: what is accepted is complete."""
+        """Nothing: an accepted call is complete."""
         return ()
 
     def _outcome(self, status: int, claim: Claim) -> tuple[str, str]:

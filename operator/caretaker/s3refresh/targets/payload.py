@@ -18,7 +18,7 @@ MAX_BYTES: Final = 16 * 1024
 class Payload(msgspec.Struct, frozen=True, rename="camel"):
     """The scope and the call. Folders are named without slashes around them, the bucket's root is "/".
 
-    recursive       with everything below them; else what lies directly in each of them
+    recursive       with everything below them; else only the direct content of each
     all             everything below the prefix; `folders` is empty then
     first_event_at  no event that the refresh is for is older
     last_event_at   none is younger: the moment the refresh was decided on
