@@ -48,9 +48,13 @@ def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) ->
             report = _report(snapshot, inputs, node, pods, entry)
             if plain:
                 cache.put(pods, entry, report)
-        said = assumed(snapshot, requests, node) if lost and report.decision.state != "succeeded" else None
-        if said is not None and _may_have_run(inputs, node, snapshot.eligibility_rules.check(node), pods):
-            report = _assumed(inputs, node, entry, pods, said, taken)
+        assumption = (
+            assumed(snapshot, requests, node) if lost and report.decision.state != "succeeded" else None
+        )
+        if assumption is not None and _may_have_run(
+            inputs, node, snapshot.eligibility_rules.check(node), pods
+        ):
+            report = _assumed(inputs, node, entry, pods, assumption, taken)
         yield report
 
 
@@ -59,13 +63,13 @@ def _assumed(
     node: Node,
     entry: Entry | None,
     pods: Mapping[str, Pod],
-    said: tuple[Result, str],
+    assumption: tuple[Result, str],
     taken: int,
 ) -> NodeReport:
     """The report of a run whose record is lost. No name of the node's Pods is given again."""
     recorded = entry.seq if entry is not None and entry.node_uid == node.uid else 0
     seq = max([recorded, *(pod.seq for pod in pods.values())])
-    record = msgspec.structs.replace(made_up(inputs, node, *said), seq=seq)
+    record = msgspec.structs.replace(made_up(inputs, node, *assumption), seq=seq)
     if record.reason == OUTCOME_UNKNOWN:
         record = msgspec.structs.replace(record, message=LOST)
     ended: State = "succeeded" if record.result == "Succeeded" else "failed"

@@ -204,20 +204,20 @@ class _Step:
     def _fault(self, one: ChangedInstance, state: Standing, changes: Iterable[FieldChange]) -> Fault | None:
         """Why the canary has failed."""
         if state == "gone" and not self._was_refused(one, state):
-            said = "was terminated or its Node was deleted after it was sent the change"
-            return _fault(BreakerReason.CANARY_LOST, one, said)
+            message = "was terminated or its Node was deleted after it was sent the change"
+            return _fault(BreakerReason.CANARY_LOST, one, message)
         if state == "out" and self._same_spec() and not self._was_refused(one, state):
-            said = "left the policy by its labels or tags after it was sent the change"
-            return _fault(BreakerReason.CANARY_LOST, one, said)
+            message = "left the policy by its labels or tags after it was sent the change"
+            return _fault(BreakerReason.CANARY_LOST, one, message)
         if (one.applied and state in BACK) or (state == "strayed" and self._was_taken(one, changes)):
-            said = "had the change, and then another client reverted it"
-            return _fault(BreakerReason.CANARY_SET_BACK, one, said)
+            message = "had the change, and then another client reverted it"
+            return _fault(BreakerReason.CANARY_SET_BACK, one, message)
         if self._inputs.on_failure == "Restore" and self._too_long(one):
-            said = "has the change, and its Node has not been Ready for spec.pendingTimeout"
-            return _fault(BreakerReason.CANARY_NOT_READY, one, said)
+            message = "has the change, and its Node has not been Ready for spec.pendingTimeout"
+            return _fault(BreakerReason.CANARY_NOT_READY, one, message)
         if self._inputs.on_failure == "Restore" and one.instance in self._inputs.faulty:
-            said = f"has the change, and failed the probe: {self._inputs.faulty[one.instance]}"
-            return _fault(BreakerReason.CANARY_UNREACHABLE, one, said)
+            message = f"has the change, and failed the probe: {self._inputs.faulty[one.instance]}"
+            return _fault(BreakerReason.CANARY_UNREACHABLE, one, message)
         return None
 
     def _same_spec(self) -> bool:
@@ -363,11 +363,11 @@ class _Step:
         for change in group.changes:
             self._passed.pop(((group.kind, group.name), change), None)
         if lost:
-            said = "was terminated or its Node was deleted after it was sent the change"
-            self._faults.append(_fault(BreakerReason.INSTANCE_LOST, one, said))
+            message = "was terminated or its Node was deleted after it was sent the change"
+            self._faults.append(_fault(BreakerReason.INSTANCE_LOST, one, message))
         else:
-            said = "had the change, and then another client reverted it"
-            self._faults.append(_fault(BreakerReason.INSTANCE_SET_BACK, one, said))
+            message = "had the change, and then another client reverted it"
+            self._faults.append(_fault(BreakerReason.INSTANCE_SET_BACK, one, message))
 
     def _was_refused(self, one: ChangedInstance, state: Standing) -> bool:
         """Whether EC2 refused the change."""
@@ -396,5 +396,5 @@ def _group(of: ChangedGroup, instances: Iterable[ChangedInstance]) -> ChangedGro
     return ChangedGroup(of.kind, of.name, of.changes, tuple(instances))
 
 
-def _fault(reason: str, one: ChangedInstance, said: str) -> Fault:
-    return Fault(reason, one.instance, one.node, f"instance {one.instance} (node {one.node}) {said}")
+def _fault(reason: str, one: ChangedInstance, message: str) -> Fault:
+    return Fault(reason, one.instance, one.node, f"instance {one.instance} (node {one.node}) {message}")

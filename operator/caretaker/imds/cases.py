@@ -121,11 +121,11 @@ def _blocked(
     needed = inputs.needed.get(one.group, 0)
     if change.field == HOP_LIMIT and needed > change.desired:
         kind, name = one.group
-        said = (
+        message = (
             f"pods of {kind}/{name} need hop limit {needed}, as measured by the probe: set spec.options."
             f"{HOP_LIMIT} to {needed}, or exclude the group"
         )
-        return Blocked(change, Reason.HOP_LIMIT_TOO_LOW, said)
+        return Blocked(change, Reason.HOP_LIMIT_TOO_LOW, message)
     return blocked(change, observed, inputs.loosening, inputs.tightening)
 
 

@@ -145,8 +145,8 @@ def _pending(attempt: ChangeAttempt, now: float, timeout: float, *, others: bool
 
 def not_applied(attempt: ChangeAttempt, now: float, timeout: float) -> ChangeAttempt:
     """EC2 had it for too long."""
-    said = f"EC2 accepted the change and did not apply it within {timeout:g} s"
-    return failed(attempt, now, Reason.NOT_APPLIED, said)
+    message = f"EC2 accepted the change and did not apply it within {timeout:g} s"
+    return failed(attempt, now, Reason.NOT_APPLIED, message)
 
 
 def overdue(attempt: ChangeAttempt, now: float, timeout: float) -> bool:

@@ -78,16 +78,16 @@ def conditions_of(inputs: StatusInput, plan: Plan, problem: str = "") -> Iterabl
     if plan.enforced is not None:
         yield condition(c.ENFORCING, *_enforcing(plan.enforced))
         if plan.enforced.slowed:
-            said = "EC2 throttled changes; they are sent more slowly for some minutes"
-            yield condition(c.THROTTLED, "True", Reason.THROTTLED, said)
+            text = "EC2 throttled changes; they are sent more slowly for some minutes"
+            yield condition(c.THROTTLED, "True", Reason.THROTTLED, text)
     if plan.verified is not None:
         yield condition(c.VERIFIED, *_verified(plan.verified, problem or inputs.probe_problem))
     if plan.slow_and_open:
-        said = (
+        text = (
             f"{plan.slow_and_open} node(s) have hop limit 1 and optional tokens: their pods wait seconds for "
             "IMDSv2, and then get IMDSv1"
         )
-        yield condition(c.SLOW_AND_OPEN, "True", Reason.HOP_LIMIT_ONE, said)
+        yield condition(c.SLOW_AND_OPEN, "True", Reason.HOP_LIMIT_ONE, text)
     if inputs.read.spec is not None and inputs.read.spec.suspend:
         yield condition(
             c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: the policy is not evaluated"
@@ -105,8 +105,8 @@ def _ready(inputs: StatusInput, plan: Plan) -> ConditionState:
         first = inputs.problems[0]
         return "False", _DENIED.get(first.code, Reason.NOT_ASKED), _messages(inputs.problems)
     state = _at_work(plan)
-    if state[0] == "True" and (said := _no_instance(plan.summary)):
-        return "False", Reason.NO_MATCHING_NODES, said
+    if state[0] == "True" and (message := _no_instance(plan.summary)):
+        return "False", Reason.NO_MATCHING_NODES, message
     return state
 
 
@@ -138,8 +138,8 @@ def _enforced(enforced: Enforced, found: Summary) -> ConditionState:
     if enforced.blocked:
         first = enforced.blocked[0][1]
         rest = len({instance for instance, why in enforced.blocked})
-        said = f"spec.options.{first.change.field} is not changed on {rest} instance(s): {first.message}"
-        return "False", first.reason, said
+        message = f"spec.options.{first.change.field} is not changed on {rest} instance(s): {first.message}"
+        return "False", first.reason, message
     if found.failed:
         return _failing(found)
     return "True", Reason.ENFORCED, f"{found.nodes} node(s) are held"
@@ -151,19 +151,21 @@ def _only_failing(enforced: Enforced) -> bool:
 
 
 def _failing(found: Summary) -> ConditionState:
-    said = f"{found.failed} instance(s) could not be changed; see exceptions"
-    return "False", Reason.INSTANCES_FAILING, said
+    message = f"{found.failed} instance(s) could not be changed; see exceptions"
+    return "False", Reason.INSTANCES_FAILING, message
 
 
 def _trouble(enforced: Enforced) -> tuple[str, str] | None:
     """A problem that needs the user while the other instances are being changed."""
     if enforced.account_blocked:
         count, first = len(enforced.account_blocked), enforced.account_blocked[0]
-        said = f"{count} instance(s) wait for the next resync: {first}"
-        return Reason.BLOCKED_BY_ACCOUNT_POLICY, said
+        message = f"{count} instance(s) wait for the next resync: {first}"
+        return Reason.BLOCKED_BY_ACCOUNT_POLICY, message
     if enforced.fighting:
-        said = f"another client keeps reverting {enforced.fighting} instance(s); each is skipped for an hour"
-        return Reason.FIGHTING, said
+        message = (
+            f"another client keeps reverting {enforced.fighting} instance(s); each is skipped for an hour"
+        )
+        return Reason.FIGHTING, message
     return None
 
 
@@ -212,8 +214,8 @@ def _compliant(inputs: StatusInput, plan: Plan) -> ConditionState:
 def _undrifted(found: Summary) -> ConditionState:
     if found.pending:
         return "Unknown", Reason.PENDING, f"a change of {found.pending} node(s) is not applied yet"
-    if said := _no_instance(found):
-        return "Unknown", Reason.NO_MATCHING_NODES, said
+    if message := _no_instance(found):
+        return "Unknown", Reason.NO_MATCHING_NODES, message
     return "True", Reason.COMPLIANT, f"{found.compliant} of {found.nodes} node(s) are as they should be"
 
 

@@ -160,9 +160,12 @@ def _breaker(inputs: EnforceInput, faults: Sequence[Fault]) -> tuple[BreakerStat
         return None, closed
     # An earlier resume-at from a clock that is ahead must not close this breaker.
     stamp = format_time(max(inputs.wall, math.ceil(inputs.resumed_at)))
-    said, count = fault.message[:1024], inputs.failures if fault.reason == BreakerReason.CHANGES_FAILED else 0
+    message, count = (
+        fault.message[:1024],
+        inputs.failures if fault.reason == BreakerReason.CHANGES_FAILED else 0,
+    )
     return BreakerStatus(
-        inputs.generation, count, stamp, said, fault.reason, fault.instance, fault.node
+        inputs.generation, count, stamp, message, fault.reason, fault.instance, fault.node
     ), closed
 
 
@@ -172,8 +175,8 @@ def _failures(inputs: EnforceInput) -> Fault | None:
     if instance:
         return Fault(BreakerReason.CHANGE_DENIED, instance, "", f"instance {instance}: {message}")
     if inputs.failures >= inputs.stop_after:
-        said = f"{inputs.failures} changes failed in a row; the last error is: {inputs.last_failure}"
-        return Fault(BreakerReason.CHANGES_FAILED, "", "", said)
+        text = f"{inputs.failures} changes failed in a row; the last error is: {inputs.last_failure}"
+        return Fault(BreakerReason.CHANGES_FAILED, "", "", text)
     return None
 
 
@@ -246,37 +249,40 @@ def _phase(
     left, pending = len(cases), _pending(items)
     if not left and not pending:
         return Reason.ENFORCED, "no instance is left to change"
-    said = f"{left} instance(s) left to change, {pending} pending in EC2"
+    message = f"{left} instance(s) left to change, {pending} pending in EC2"
     if not left or follow:
-        return Reason.CHANGING, said
+        return Reason.CHANGING, message
     running = [one for one in record.canaries.values() if one.phase != "Failed"]
     if not running:
-        return _no_canary(cases, said)
+        return _no_canary(cases, message)
     first = min(
         running, key=lambda one: (bool(_unprobed(one, inputs)), one.phase == "Soaking", one.kind, one.name)
     )
     more = f"; {len(running) - 1} more group(s) have a canary" if len(running) > 1 else ""
     if why := _unprobed(first, inputs):
-        return Reason.NOT_PROBEABLE, f"{_names(first)} has soaked, and cannot be probed: {why}{more}; {said}"
+        return (
+            Reason.NOT_PROBEABLE,
+            f"{_names(first)} has soaked, and cannot be probed: {why}{more}; {message}",
+        )
     if first.phase == "Soaking":
-        return Reason.CANARY_SOAKING, f"{_names(first)} {_until(first, inputs)}{more}; {said}"
+        return Reason.CANARY_SOAKING, f"{_names(first)} {_until(first, inputs)}{more}; {message}"
     proved = "" if inputs.proved is None else ", and has to pass the probe afterwards"
-    return Reason.CANARY_CHANGING, f"{_names(first)} is being changed{proved}{more}; {said}"
+    return Reason.CANARY_CHANGING, f"{_names(first)} is being changed{proved}{more}; {message}"
 
 
-def _no_canary(cases: Sequence[Case], said: str) -> tuple[str, str]:
+def _no_canary(cases: Sequence[Case], message: str) -> tuple[str, str]:
     """Why there is no canary."""
     if any(case.fit for case in cases):
-        return Reason.CANARY_CHANGING, f"No canary has been chosen yet; {said}"
+        return Reason.CANARY_CHANGING, f"No canary has been chosen yet; {message}"
     one = next((case.checked for case in cases if case.checked.provable), None)
     if one is None:
         first = cases[0].checked
-        why = f"instance {first.instance} (node {first.node}): {first.result.message}; {said}"
+        why = f"instance {first.instance} (node {first.node}): {first.result.message}; {message}"
         return Reason.NOT_PROBEABLE, why
     why = "its Node is not Ready" if runs(one) else "it is not running"
     return (
         Reason.CANARY_CHANGING,
-        f"No instance is eligible as a canary: {one.instance} (node {one.node}): {why}; {said}",
+        f"No instance is eligible as a canary: {one.instance} (node {one.node}): {why}; {message}",
     )
 
 

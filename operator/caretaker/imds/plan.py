@@ -270,8 +270,8 @@ def _checked(
     if probed and result.state == "drifted":
         why = unprovable(ref.unprobed, member.observed, result.changes)
     if why:
-        said = f"not eligible as a canary, because a probe cannot verify its change: {why}"
-        result = msgspec.structs.replace(result, reason=Reason.NOT_PROBEABLE, message=said)
+        message = f"not eligible as a canary, because a probe cannot verify its change: {why}"
+        result = msgspec.structs.replace(result, reason=Reason.NOT_PROBEABLE, message=message)
     return CheckedInstance(
         *(node.name, ref.instance, ref.region, node.ready, member.observed, result, desired),
         group=member.groups[0] if member.groups else ("", ""),

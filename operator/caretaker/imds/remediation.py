@@ -89,8 +89,8 @@ class Script:
         self._unless(test, "an instance refresh runs")
 
     def _unless(self, test: str, why: str) -> None:
-        said = shlex.quote(f"nothing is changed: {why}; run caretaker plan again")
-        self._steps.append(f"{{ {test} || {{ echo {said} >&2; false; }}; }}")
+        message = shlex.quote(f"nothing is changed: {why}; run caretaker plan again")
+        self._steps.append(f"{{ {test} || {{ echo {message} >&2; false; }}; }}")
 
     # ---------------------------------------------------------------- changes
 

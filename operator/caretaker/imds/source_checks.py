@@ -146,30 +146,30 @@ class _SourceChecker:
         if classes is None:
             return SourceStatus("Unknown", node_class=name, message="EC2NodeClasses could not be listed")
         if name not in classes:
-            said = f"there is no EC2NodeClass {name} in this cluster"
-            return SourceStatus("Ephemeral", node_class=name, message=said)
+            message = f"there is no EC2NodeClass {name} in this cluster"
+            return SourceStatus("Ephemeral", node_class=name, message=message)
         differs = changes(classes[name], desired)
         if not differs:
             return SourceStatus("Compliant", node_class=name)
         # Karpenter has no such field, and sets it to disabled on all that it launches.
         cannot = [one for one in differs if one.field == "instanceMetadataTags"]
         target, contested = self._target(("class", name), differs)
-        said = _differences(differs)
+        message = _differences(differs)
         if cannot:
-            said += "; an EC2NodeClass cannot set instanceMetadataTags"
+            message += "; an EC2NodeClass cannot set instanceMetadataTags"
         target.pop("instanceMetadataTags", None)
         if contested or len(cannot) == len(differs):
             return SourceStatus(
-                _state(differs), node_class=name, message=said + (contested and f"; {contested}")
+                _state(differs), node_class=name, message=message + (contested and f"; {contested}")
             )
-        said += "; Karpenter then replaces all nodes of the class"
+        message += "; Karpenter then replaces all nodes of the class"
         command = patch_node_class(name, target)
-        return SourceStatus(_state(differs), node_class=name, message=said, mend=command)
+        return SourceStatus(_state(differs), node_class=name, message=message, mend=command)
 
     @staticmethod
     def _karpenter(launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:  # noqa: ARG004 - as the others
-        said = f"no label tells the EC2NodeClass of node pool {launch.name}"
-        return SourceStatus("Ephemeral", message=said)
+        message = f"no label tells the EC2NodeClass of node pool {launch.name}"
+        return SourceStatus("Ephemeral", message=message)
 
     # ---------------------------------------------------------------- EKS
 
@@ -183,13 +183,13 @@ class _SourceChecker:
         differs = changes(version.options if version is not None else Options(), desired)
         if version is not None and not differs:
             return msgspec.structs.replace(of, state="Compliant")
-        said = (
+        message = (
             "EKS made this launch template by itself, and it must not be edited: make a node group with a "
             "launch template of your own"
         )
         if version is not None:
-            said = f"{_differences(differs)}; {said}"
-        return msgspec.structs.replace(of, message=said)
+            message = f"{_differences(differs)}; {message}"
+        return msgspec.structs.replace(of, message=message)
 
     def _eks_template(self, launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:
         ref = TemplateRef(launch.template, launch.version)
@@ -200,8 +200,8 @@ class _SourceChecker:
             return msgspec.structs.replace(found.status, message=f"{found.status.message}; {why}")
         script = Script(launch.region)
         script.nodegroup(launch.cluster, launch.name, found.new.template, found.new)
-        said = f"{found.status.message}; EKS then replaces all nodes of the node group"
-        return msgspec.structs.replace(found.status, message=said, mend=str(script))
+        message = f"{found.status.message}; EKS then replaces all nodes of the node group"
+        return msgspec.structs.replace(found.status, message=message, mend=str(script))
 
     def _mixed(self, launch: LaunchSource) -> str:
         """Why there is no command while the nodes of a node group come from different versions or images:
@@ -226,9 +226,9 @@ class _SourceChecker:
             return msgspec.structs.replace(of, message="the Auto Scaling group could not be looked at")
         group = self._launching.groups[region, name]
         if group is None or not group.templates:
-            said = "has a launch configuration, which cannot be changed: give it a launch template"
-            said = f"the Auto Scaling group {said if group is not None else 'is not there any more'}"
-            return msgspec.structs.replace(of, state="Unsupported", message=said)
+            message = "has a launch configuration, which cannot be changed: give it a launch template"
+            message = f"the Auto Scaling group {message if group is not None else 'is not there any more'}"
+            return msgspec.structs.replace(of, state="Unsupported", message=message)
         found = {ref: self._launched(region, ref, desired) for ref in group.templates}
         worst = min(found.values(), key=lambda one: _ORDER.index(one.status.state))
         status = msgspec.structs.replace(worst.status, auto_scaling_group=name)
@@ -236,8 +236,8 @@ class _SourceChecker:
             return status
         pinned = [ref for ref, one in found.items() if one.differs and not _moves(ref)]
         if pinned and group.stack:
-            said = f"{status.message}; the Auto Scaling group belongs to CloudFormation stack {group.stack}"
-            return msgspec.structs.replace(status, state="IaCOwned", message=said)
+            text = f"{status.message}; the Auto Scaling group belongs to CloudFormation stack {group.stack}"
+            return msgspec.structs.replace(status, state="IaCOwned", message=text)
         moving = {ref for ref, one in found.items() if one.differs and _moves(ref)}
         followers = {
             other.name
@@ -257,8 +257,8 @@ class _SourceChecker:
         version = template.version(ref.version) if template is not None else None
         if template is None or version is None:
             what = f"version {ref.version} of it" if template is not None else "the launch template"
-            said = f"{what} is not there any more: nothing can be launched"
-            return _Launched(msgspec.structs.replace(of, state="Unsupported", message=said))
+            message = f"{what} is not there any more: nothing can be launched"
+            return _Launched(msgspec.structs.replace(of, state="Unsupported", message=message))
         differs = changes(version.options, desired)
         of = msgspec.structs.replace(of, launch_template=template.id, state=_state(differs))
         if not differs:
@@ -266,13 +266,13 @@ class _SourceChecker:
         target, contested = self._target(("template", *key, ref.version), differs)
         new = _reusing(NewVersion(template, version, target))
         contested = contested or self._displaced((*key, ref.version), new)
-        said = "; ".join(filter(None, (_differences(differs), _follow(ref), contested)))
+        message = "; ".join(filter(None, (_differences(differs), _follow(ref), contested)))
         if template.stack:
-            said = (
+            message = (
                 f"{_differences(differs)}; it belongs to CloudFormation stack {template.stack}: change that"
             )
             of = msgspec.structs.replace(of, state="IaCOwned")
-        of = msgspec.structs.replace(of, message=said)
+        of = msgspec.structs.replace(of, message=message)
         return _Launched(of, differs, new, no_command=bool(contested or template.stack))
 
     def _target(self, key: tuple[str, ...], differs: Sequence[OptionChange]) -> tuple[dict[str, Any], str]:
@@ -281,9 +281,9 @@ class _SourceChecker:
         fields = self._everybody()[key]
         contested = sorted(one.field for one in differs if len(fields[one.field]) > 1)
         names = ", ".join(contested)
-        said = f"other nodes from this source need another {names}: give this group its own source"
+        message = f"other nodes from this source need another {names}: give this group its own source"
         target = {field: next(iter(values)) for field, values in fields.items() if len(values) == 1}
-        return target, said if contested else ""
+        return target, message if contested else ""
 
     def _everybody(self) -> Mapping[tuple[str, ...], Mapping[str, set[Any]]]:
         """The desired options of all policies, by source: see _targets()."""

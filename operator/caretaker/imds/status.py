@@ -89,11 +89,11 @@ def _spec_events(spec: Spec | None) -> Iterator[Event]:
     if spec is None or (spec.options.http_put_response_hop_limit or 0) < 2:
         return
     if spec.options.http_tokens != "required":
-        said = (
+        message = (
             "spec.options: with a hop limit of 2 or more pods reach IMDSv1 as well, unless httpTokens is "
             "required: add it here if no other policy has it for these nodes"
         )
-        yield Event("Warning", Reason.IMDSV1_OPEN, said)
+        yield Event("Warning", Reason.IMDSV1_OPEN, message)
 
 
 def _passed(before: Status, after: Status) -> Iterator[Event]:
@@ -104,8 +104,8 @@ def _passed(before: Status, after: Status) -> Iterator[Event]:
         return
     every = dict.fromkeys(f"{one.kind}/{one.name}" if one.name else "nodes without a group" for one in new)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
-    said = f"Canary of {', '.join(list(every)[:SHOWN])}{more} passed; changing the remaining instances"
-    yield Event("Normal", Reason.CANARY_PASSED, said)
+    message = f"Canary of {', '.join(list(every)[:SHOWN])}{more} passed; changing the remaining instances"
+    yield Event("Normal", Reason.CANARY_PASSED, message)
 
 
 def _same(entry: ExceptionStatus) -> ExceptionStatus:

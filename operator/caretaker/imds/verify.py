@@ -317,10 +317,10 @@ def _evaluated(
     ]
     if wrong:
         candidate, finding, why = wrong[0]
-        said = (
+        message = (
             f"{len(wrong)} of {len(probed)} probed node(s) have an unexpected result; {candidate.node}: {why}"
         )
-        return _failed(probing, candidate, finding, said)
+        return _failed(probing, candidate, finding, message)
     doubts = [
         f"{candidate.node}: {why}" for candidate, finding in probed if (why := _doubt(candidate, finding))
     ]
@@ -338,16 +338,16 @@ def _evaluated(
 
 
 def _failed(
-    probing: Probing, candidate: Candidate, finding: Finding, said: str
+    probing: Probing, candidate: Candidate, finding: Finding, message: str
 ) -> tuple[str, str, bool | None]:
     if _unsaid(probing, candidate, finding):
-        return Reason.NOT_PROVED, said, None
+        return Reason.NOT_PROVED, message, None
     if _pods_blocked(probing, candidate):
-        return Reason.STILL_REACHABLE, said, False
+        return Reason.STILL_REACHABLE, message, False
     if finding.verdict == REACHABLE:
-        return Reason.SLOW, said, False
+        return Reason.SLOW, message, False
     limit = f"; the hop limit is set to {candidate.hop_limit}" if candidate.hop_limit is not None else ""
-    return Reason.SET_BUT_UNREACHABLE, said + limit, False
+    return Reason.SET_BUT_UNREACHABLE, message + limit, False
 
 
 def _left_out(candidates: Iterable[Candidate]) -> str:

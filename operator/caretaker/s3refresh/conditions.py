@@ -55,8 +55,8 @@ def conditions_of(snapshot: Snapshot, plan: Plan) -> Iterable[Condition]:
     elif status != "True":
         yield condition(c.RECONCILING, "True", reason, message)
     if snapshot.malformed:
-        said = f"messages of the last hour could not be read, the latest: {snapshot.fault}"
-        yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, said)
+        text = f"messages of the last hour could not be read, the latest: {snapshot.fault}"
+        yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, text)
     if snapshot.read.spec is not None and snapshot.read.spec.suspend:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is received")
 
@@ -173,8 +173,8 @@ def _wrong_with_targets(snapshot: Snapshot, plan: Plan) -> tuple[str, str] | Non
     if snapshot.read.spec is not None and found_ids - recorded:
         return Reason.TARGETS_UNRESOLVED, f"{_some(sorted(found_ids - recorded))}: {_NO_ROOM}"
     if recorded - found_ids:
-        said = "dirty, and not there any more; it is refreshed as soon as it is found again"
-        return Reason.TARGET_GONE, f"{_some(sorted(recorded - found_ids))}: {said}"
+        message = "dirty, and not there any more; it is refreshed as soon as it is found again"
+        return Reason.TARGET_GONE, f"{_some(sorted(recorded - found_ids))}: {message}"
     if discovery.faults:
         return Reason.TARGETS_UNRESOLVED, _some(discovery.faults)
     if not discovery.shares:
@@ -195,8 +195,8 @@ def _any_failing(_: Snapshot, plan: Plan) -> ConditionState | None:
 
 def _lost(_: Snapshot, plan: Plan) -> ConditionState | None:
     lost = [t.id for t in plan.targets if t.last.result == "Lost"]
-    said = f"{_some(lost)}: no completion event of the last refresh was received"
-    return ("False", Reason.COMPLETION_LOST, said) if lost else None
+    message = f"{_some(lost)}: no completion event of the last refresh was received"
+    return ("False", Reason.COMPLETION_LOST, message) if lost else None
 
 
 def _under_way(_: Snapshot, plan: Plan) -> ConditionState | None:
@@ -220,21 +220,21 @@ def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:
     """Reasons why the queue or its dead-letter queue may hold events that no refresh has followed."""
     found = queue_of(snapshot)
     if found.in_flight >= NEAR_MOST_IN_FLIGHT:
-        said = (
+        message = (
             f"about {found.in_flight} messages are in flight, and SQS hands out none beyond {MOST_IN_FLIGHT}"
         )
-        return "False", Reason.IN_FLIGHT_LIMIT, said
+        return "False", Reason.IN_FLIGHT_LIMIT, message
     if snapshot.behind:
         return "False", Reason.BACKLOG, "messages wait in the queue to be received"
     if dead := uncovered(found):
-        said = (
+        message = (
             f"about {dead} message(s) in the dead-letter queue may be events that no refresh has followed: "
             "send them back to the queue, or purge the dead-letter queue"
         )
-        return "False", Reason.DEAD_LETTERS, said
+        return "False", Reason.DEAD_LETTERS, message
     if snapshot.malformed and snapshot.plan_input.malformed == "DeadLetter":
-        said = f"messages that could not be read may be events, the latest: {snapshot.fault}"
-        return "False", Reason.UNREADABLE, said
+        message = f"messages that could not be read may be events, the latest: {snapshot.fault}"
+        return "False", Reason.UNREADABLE, message
     return None
 
 

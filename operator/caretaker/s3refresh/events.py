@@ -25,8 +25,8 @@ def transitions(before: Status, after: Status, *, expired: bool = False) -> list
 
 def given_up(why: str) -> Event:
     """The resource is deleted without the refreshes that onDelete: Flush asks for."""
-    said = f"the resource is deleted without a last refresh, and its dirty folders stay stale: {why}"
-    return Event("Warning", "FlushGivenUp", said)
+    message = f"the resource is deleted without a last refresh, and its dirty folders stay stale: {why}"
+    return Event("Warning", "FlushGivenUp", message)
 
 
 def _expired(expired: bool) -> Iterator[Event]:

@@ -160,8 +160,8 @@ def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
     elif not share.ready:
         upcoming = _not_available()
     elif stale:
-        said = f"everything ({why}), after {_text(options.quiet_period)} without an event (quietPeriod)"
-        upcoming = Next("New", said, now + options.max_delay, latest=True)
+        message = f"everything ({why}), after {_text(options.quiet_period)} without an event (quietPeriod)"
+        upcoming = Next("New", message, now + options.max_delay, latest=True)
     else:
         upcoming = Next("Clean", "nothing before an event comes (resync.onStart is false)")
     upcoming = msgspec.structs.replace(upcoming, request=_request(target, options, now))
@@ -178,8 +178,8 @@ def _dirty(target: TargetState, dirty: DirtyScope, phase: Phase, read: Read, now
     if latest <= now:
         return _due(phase, read, latest)
     if floor.at is None or floor.at <= now or floor.at < earliest:
-        said = f"{quiet}, at most {_text(options.max_delay)} (maxDelay) after the first"
-        return Next("Quiet", said, latest, latest=True)
+        message = f"{quiet}, at most {_text(options.max_delay)} (maxDelay) after the first"
+        return Next("Quiet", message, latest, latest=True)
     if floor.at >= latest:
         return floor
     return Next(floor.why, f"{floor.message}, and {quiet}", latest, latest=True, not_before=floor.at)
@@ -189,11 +189,11 @@ def _behind(target: TargetState, options: DebounceOptions, floor: Next, latest: 
     """After a refresh in flight: which may end sooner with completion events."""
     end = debounce.completion_due(target, options, now)
     first = max(floor.at or 0.0, 0.0 if options.tracked else end)
-    said = f"after the refresh in flight, whose end {_ending(target, options)}"
+    message = f"after the refresh in flight, whose end {_ending(target, options)}"
     bound = first if first > now else None
     if math.isinf(end):
-        return Next("InFlight", said, not_before=bound)
-    return Next("InFlight", said, max(end, latest), latest=True, not_before=bound)
+        return Next("InFlight", message, not_before=bound)
+    return Next("InFlight", message, max(end, latest), latest=True, not_before=bound)
 
 
 def _due(phase: Phase, read: Read, since: float) -> Next:
@@ -221,8 +221,8 @@ def _floor(target: TargetState, options: DebounceOptions, now: float) -> Next:
 def _calling(target: TargetState, now: float) -> Next:
     failure = target.failure
     if failure is not None and failure.next_attempt_at > now:
-        said = f"the same call again after {_failures(failure.count)}: {failure.code}"
-        return Next("Failed", said, failure.next_attempt_at)
+        message = f"the same call again after {_failures(failure.count)}: {failure.code}"
+        return Next("Failed", message, failure.next_attempt_at)
     return Next("Calling", "the call is being made")
 
 

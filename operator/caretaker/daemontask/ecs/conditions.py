@@ -49,11 +49,11 @@ def conditions_of(snapshot: Snapshot) -> Iterable[Condition]:
     if degraded := _degraded(snapshot):
         yield condition(c.DEGRADED, "True", *degraded)
     if snapshot.queue.malformed and not snapshot.idle:
-        said = f"messages of the last hour could not be read, the latest: {snapshot.queue.malformed}"
-        yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, said)
+        text = f"messages of the last hour could not be read, the latest: {snapshot.queue.malformed}"
+        yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, text)
     if snapshot.suspend:
-        said = "spec.suspend is true: nothing is asked of AWS, nothing received"
-        yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, said)
+        text = "spec.suspend is true: nothing is asked of AWS, nothing received"
+        yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, text)
 
 
 def ready(snapshot: Snapshot) -> ConditionState:
@@ -129,8 +129,8 @@ def _said(snapshot: Snapshot, kind: str) -> ConditionState | None:
 def _stands(snapshot: Snapshot) -> bool:
     """Whether Ready has a result for this spec, from another process or from before a new cluster appeared.
     One failed check, as after an upgrade of the operator, does not change it."""
-    said = _said(snapshot, c.READY)
-    return said is not None and said[1] != Reason.STARTING
+    message = _said(snapshot, c.READY)
+    return message is not None and message[1] != Reason.STARTING
 
 
 def _nowhere(snapshot: Snapshot) -> ConditionState | None:
@@ -147,9 +147,13 @@ def _in_step(snapshot: Snapshot) -> ConditionState | None:
     kept = [cluster.service for _, cluster in shown(snapshot) if cluster.service is not None]
     instances = sum(service.counted or 0 for service in kept)
     clusters = "1 cluster" if len(kept) == 1 else f"{len(kept)} clusters"
-    said = f"desiredCount is the number of container instances in {clusters}, {instances} altogether"
+    message = f"desiredCount is the number of container instances in {clusters}, {instances} altogether"
     held = sum(service.reason == Reason.MAX_COUNT_REACHED for service in kept)
-    return "True", Reason.IN_STEP, said + (f"; spec.ecs.maxCount holds {held} of them lower" if held else "")
+    return (
+        "True",
+        Reason.IN_STEP,
+        message + (f"; spec.ecs.maxCount holds {held} of them lower" if held else ""),
+    )
 
 
 _READY_RULES: Final[tuple[Callable[[Snapshot], ConditionState | None], ...]] = (
@@ -217,5 +221,5 @@ def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
     ]
     if doubts and doubts[0].service is not None:
         return doubts[0].service.reason, _summary(doubts)
-    said = _said(snapshot, c.DEGRADED) if _waits(snapshot) or not snapshot.queue.heard else None
-    return said[1:] if said is not None else None
+    message = _said(snapshot, c.DEGRADED) if _waits(snapshot) or not snapshot.queue.heard else None
+    return message[1:] if message is not None else None

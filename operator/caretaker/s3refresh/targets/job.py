@@ -202,8 +202,8 @@ def _with_env(container: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, A
 def _api_message(error: ApiError) -> str:
     """A refusal, with paths as the user wrote them: the Job's `spec.x` is `spec.target.job.x`."""
     causes = [
-        f"{'spec.target.job.' + field.removeprefix('spec.') if field.startswith('spec.') else field}: {said}"
-        for field, said in error.causes
+        f"{'spec.target.job.' + field.removeprefix('spec.') if field.startswith('spec.') else field}: {text}"
+        for field, text in error.causes
         if field != "<nil>"
     ]
     return "; ".join(causes) or f"spec.target.job: {error.message}"
