@@ -33,7 +33,7 @@ _PATIENT: Final = 2.2
 TOO_MANY: Final = 3
 
 
-NOTHING: Final[Mapping[str, Entry]] = {}
+NO_ENTRIES: Final[Mapping[str, Entry]] = {}
 UNREPORTED: Final = LedgerStatus()
 
 
@@ -196,7 +196,7 @@ class Shards:
         task: WireMeta,
         entries: Mapping[str, Entry],
         forget: Iterable[str],
-        intents: Mapping[str, Entry] = NOTHING,
+        intents: Mapping[str, Entry] = NO_ENTRIES,
         reported: LedgerStatus = UNREPORTED,
         *,
         decided: bool = False,

@@ -31,12 +31,12 @@ from caretaker.api.imds import (
 )
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.change_attempts import ChangeAttempt, refused
+from caretaker.imds.change_state import BACK, ChangeState, change_state, runs, unready
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
 from caretaker.imds.safety_checks import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
-from caretaker.imds.standing import BACK, Standing, runs, standing, unready
 
 _ORDER: Final = ("Failed", "Changing", "Soaking")
 
@@ -171,15 +171,15 @@ class _Step:
     def _failed(self, canary: GroupCanary) -> GroupCanary:
         """The breaker may be closed again: an instance that still has the change counts if it is unready."""
         for one in canary.instances:
-            has = not one.restored and self._standing(one, canary.changes) not in ("gone", *BACK)
+            has = not one.restored and self._change_state(one, canary.changes) not in ("gone", *BACK)
             if has and unready(one, self._instances[one.instance]):
                 self._unready.append(one)
         return canary
 
     def _evaluated(self, canary: GroupCanary) -> GroupCanary | None:
         """None = the canary has passed, or has no instances left."""
-        stood = [(one, self._standing(one, canary.changes)) for one in canary.instances]
-        faults = (self._fault(one, state, canary.changes) for one, state in stood)
+        stood = [(one, self._change_state(one, canary.changes)) for one in canary.instances]
+        faults = (self._why(one, state, canary.changes) for one, state in stood)
         fault = next((why for why in faults if why is not None), None)
         if fault is not None:
             self._faults.append(fault)
@@ -189,19 +189,19 @@ class _Step:
             return None
         self.watch(canary, [one for one, state in stood if state == "strayed"])
         stay = [
-            (self._seen(one, state), state)
+            (self._updated(one, state), state)
             for one, state in stood
             if state != "strayed" and not self._was_refused(one, state)
         ]
         return self._phase(canary, stay) if stay else None
 
-    def _standing(self, one: ChangedInstance, changes: Sequence[FieldChange]) -> Standing:
+    def _change_state(self, one: ChangedInstance, changes: Sequence[FieldChange]) -> ChangeState:
         blocked = self._blocked.get(one.instance, ())
         if not one.applied and any(change in blocked for change in changes):
             return "left"
-        return standing(self._instances.get(one.instance), changes, self._inputs.me)
+        return change_state(self._instances.get(one.instance), changes, self._inputs.me)
 
-    def _fault(self, one: ChangedInstance, state: Standing, changes: Iterable[FieldChange]) -> Fault | None:
+    def _why(self, one: ChangedInstance, state: ChangeState, changes: Iterable[FieldChange]) -> Fault | None:
         """Why the canary has failed."""
         if state == "gone" and not self._was_refused(one, state):
             message = "was terminated or its Node was deleted after it was sent the change"
@@ -237,7 +237,7 @@ class _Step:
         inputs = self._inputs
         return inputs.wall - (parse_time(one.at) or 0.0) > inputs.pending_timeout * inputs.tick
 
-    def _seen(self, one: ChangedInstance, state: Standing) -> ChangedInstance:
+    def _updated(self, one: ChangedInstance, state: ChangeState) -> ChangedInstance:
         """The current state; `at` becomes the time at which the Node was first seen NotReady."""
         checked = self._instances[one.instance]
         if not checked.ready:
@@ -247,7 +247,7 @@ class _Step:
         applied = one.applied or state == "applied"
         return msgspec.structs.replace(one, at=at, applied=applied, unready=not checked.ready)
 
-    def _note_unreported(self, checked: CheckedInstance, state: Standing) -> None:
+    def _note_unreported(self, checked: CheckedInstance, state: ChangeState) -> None:
         """Instances of a region that does not answer are left out, so that other regions go on."""
         if state == "unknown" and checked.result.reason != NOT_ASKED:
             self._unreported.append(checked)
@@ -255,7 +255,7 @@ class _Step:
                 self._stale.append(checked)
 
     def _phase(
-        self, canary: GroupCanary, stay: Sequence[tuple[ChangedInstance, Standing]]
+        self, canary: GroupCanary, stay: Sequence[tuple[ChangedInstance, ChangeState]]
     ) -> GroupCanary | None:
         ones, states = [one for one, _ in stay], [state for _, state in stay]
         tokens = [_token(self._instances[one.instance]) for one in ones]
@@ -298,7 +298,7 @@ class _Step:
     def _of(self, canary: GroupCanary) -> list[CheckedInstance]:
         return [self._instances[one.instance] for one in canary.instances]
 
-    def _passes(self, canary: GroupCanary, states: Iterable[Standing]) -> bool:
+    def _passes(self, canary: GroupCanary, states: Iterable[ChangeState]) -> bool:
         inputs, ones = self._inputs, self._of(canary)
         over = soak(canary.changes, inputs) <= 0.0 or inputs.wall >= soaked_at(canary, inputs)
         proved = inputs.proved is None or all(one.instance in inputs.proved for one in ones)
@@ -325,7 +325,7 @@ class _Step:
 
     def _watched(self, group: ChangedGroup, one: ChangedInstance) -> ChangedInstance | None:
         """None = the watch is over: the instance was seen with the change after its time."""
-        checked, state = self._instances.get(one.instance), self._standing(one, group.changes)
+        checked, state = self._instances.get(one.instance), self._change_state(one, group.changes)
         lost = state == "gone"
         if self._was_refused(one, state):
             return None
@@ -349,7 +349,7 @@ class _Step:
         return msgspec.structs.replace(one, at=at, ready_since=token, unready=is_unready)
 
     def _over(
-        self, one: ChangedInstance, state: Standing, changes: Iterable[FieldChange], *, running: bool
+        self, one: ChangedInstance, state: ChangeState, changes: Iterable[FieldChange], *, running: bool
     ) -> bool:
         """Whether the watch is over; not while the instance is unknown, or its change pending."""
         attempt = self._inputs.attempts.get(one.instance, ChangeAttempt())
@@ -369,7 +369,7 @@ class _Step:
             message = "had the change, and then another client reverted it"
             self._faults.append(_fault(BreakerReason.INSTANCE_SET_BACK, one, message))
 
-    def _was_refused(self, one: ChangedInstance, state: Standing) -> bool:
+    def _was_refused(self, one: ChangedInstance, state: ChangeState) -> bool:
         """Whether EC2 refused the change."""
         rejected = not one.applied and refused(self._inputs.attempts.get(one.instance, ChangeAttempt()))
         if not rejected or one.instance not in self._inputs.inherited:

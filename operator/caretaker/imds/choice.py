@@ -20,11 +20,11 @@ from caretaker.api.imds import (
 from caretaker.api.times import format_time
 from caretaker.imds.canary import GroupChange, Record, chosen, together
 from caretaker.imds.cases import Case
+from caretaker.imds.change_state import change_state
 from caretaker.imds.drift import value
 from caretaker.imds.enforce_input import BATCH, CheckedInstance, EnforceInput, Group
 from caretaker.imds.merge import DesiredOption
 from caretaker.imds.safety_checks import parameters
-from caretaker.imds.standing import standing
 
 ASKED: Final = 3  # instances in a dry run
 
@@ -110,7 +110,7 @@ def restore(instances: Mapping[str, CheckedInstance], record: Record, inputs: En
 
 def _meant(one: CheckedInstance, canary: GroupCanary, inputs: EnforceInput) -> bool:
     """Whether the policy still wants the values that were sent."""
-    return standing(one, canary.changes, inputs.me) not in ("left", "out")
+    return change_state(one, canary.changes, inputs.me) not in ("left", "out")
 
 
 def asks(cases: Sequence[Case], writes: Sequence[Write], inputs: EnforceInput) -> tuple[Write, ...]:

@@ -18,12 +18,12 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.imds.canary import Fault, Record, status, step
 from caretaker.imds.cases import Case, attempt_of, case_of, concerns
 from caretaker.imds.change_attempts import ChangeAttempt
+from caretaker.imds.change_state import runs
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, joins, restore
 from caretaker.imds.drift import change_of
 from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, recorded
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import floor, soak, soaked_at, watched_until
-from caretaker.imds.standing import runs
 
 AHEAD: Final = 200  # instances that one call reads
 # Between two passes while changes are left: each pass may write status.

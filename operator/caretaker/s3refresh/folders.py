@@ -37,7 +37,7 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 EVERYTHING: Final = Scope(all=True)
-NOTHING: Final = Scope()
+EMPTY: Final = Scope()
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ def of_key(key: str, prefix: str = "") -> Scope:
     For a key that ends in a slash (the object of a directory), these are the directory and its parents.
     """
     if not key.startswith(prefix):
-        return NOTHING
+        return EMPTY
     return of_folder(key[len(prefix) :].rpartition("/")[0])
 
 
@@ -108,7 +108,7 @@ def covers(refreshed: Scope, scope: Scope) -> bool:
 def missing(scope: Scope, refreshed: Scope) -> Scope:
     """The part of `scope` that a refresh of `known` does not cover."""
     if refreshed.all or scope.all:
-        return NOTHING if refreshed.all else scope
+        return EMPTY if refreshed.all else scope
     return Scope(
         folders=frozenset(
             f for f in scope.folders if f not in refreshed.folders and not within(f, refreshed.trees)
@@ -142,7 +142,7 @@ def take(scope: Scope, most: int) -> tuple[Request, Scope]:
     Trees first, the deepest folders next: a directory's content matters more than its name in a listing.
     """
     if scope.all:
-        return Request((ROOT,), recursive=True), NOTHING
+        return Request((ROOT,), recursive=True), EMPTY
     if scope.trees:
         chosen = next(_calls(scope.trees, most))
         left = Scope(folders=scope.folders, trees=scope.trees.difference(chosen))

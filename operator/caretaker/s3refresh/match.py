@@ -11,7 +11,7 @@ import msgspec
 from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.envelope import ObjectEvent
-from caretaker.s3refresh.folders import EVERYTHING, NOTHING, Scope
+from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class EventMatcher:
         return found
 
     def _merge(self, name: str, *scopes: Scope) -> None:
-        before = self._result.found.get(name, NOTHING)
+        before = self._result.found.get(name, EMPTY)
         self._result.found[name] = folders.merge(before, *scopes)
 
 

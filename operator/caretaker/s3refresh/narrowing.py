@@ -7,7 +7,7 @@ import msgspec
 
 from caretaker.s3refresh import debounce, folders
 from caretaker.s3refresh.debounce import Claim, DirtyScope, TargetState
-from caretaker.s3refresh.folders import NOTHING, Scope
+from caretaker.s3refresh.folders import EMPTY, Scope
 from caretaker.s3refresh.options import DebounceOptions
 
 
@@ -49,7 +49,7 @@ def _narrower(target: TargetState, held: Claim, now: float) -> TargetState:
     scope, most = held.request.scope, len(named) // 2
     if not most:
         scope = Scope(trees=frozenset((folders.parent(named[0]),)))
-    scope = folders.merge(scope, waits.scope if waits is not None else NOTHING)
+    scope = folders.merge(scope, waits.scope if waits is not None else EMPTY)
     since = min(held.since, now, waits.since if waits is not None else now)
     if scope.all:
         return msgspec.structs.replace(target, dirty=DirtyScope(since, scope))

@@ -10,12 +10,12 @@ from caretaker.api.imds import MAX_PASSED, FieldChange, GroupCanary, Options
 from caretaker.api.times import format_time
 from caretaker.imds.canary import Record, status, step
 from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed, sent, unanswered
+from caretaker.imds.change_state import change_state
 from caretaker.imds.checks import CheckResult
 from caretaker.imds.enforce import enforce
 from caretaker.imds.enforce_input import CheckedInstance
 from caretaker.imds.merge import PolicyOptions
 from caretaker.imds.soak import floor, soak, soaked_at
-from caretaker.imds.standing import standing
 from unit.imds.enforcing import (
     BAD,
     CLOSE,
@@ -93,19 +93,19 @@ def instances(record: Record) -> list[str]:
 def test_an_instance_is_compared_with_its_change_by_the_values_of_ec2(
     one: CheckedInstance | None, expected: str
 ) -> None:
-    assert standing(one, (RAISE,), ME) == expected
+    assert change_state(one, (RAISE,), ME) == expected
 
 
 def test_all_changes_of_an_instance_count() -> None:
     half = found(1, Options(2, "optional", "enabled"))
-    assert standing(half, (RAISE, CLOSE), ME) == "differs"
-    assert standing(half, (RAISE,), ME) == "applied"
+    assert change_state(half, (RAISE, CLOSE), ME) == "differs"
+    assert change_state(half, (RAISE,), ME) == "applied"
 
 
 @pytest.mark.parametrize("options", [BAD, GOOD, Options(3, "required", "enabled")])
 def test_nobody_is_judged_by_what_no_description_has_told(options: Options) -> None:
     """It may lag behind a change of ours: neither applied nor set back."""
-    assert standing(found(1, options, confirmed=False), (RAISE,), ME) == "pending"
+    assert change_state(found(1, options, confirmed=False), (RAISE,), ME) == "pending"
 
 
 # ---------------------------------------------------------------- soak

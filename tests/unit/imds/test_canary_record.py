@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api.imds import CanaryStatus, ChangedInstance
 from caretaker.api.times import format_time
-from caretaker.imds.canary import Record, chosen, standing, status, step
+from caretaker.imds.canary import Record, change_state, chosen, status, step
 from caretaker.imds.change_attempts import ChangeAttempt, failed
 from caretaker.imds.enforce_input import CheckedInstance
 from caretaker.imds.soak import soaked_at
@@ -92,7 +92,7 @@ def test_a_node_that_is_not_ready_has_no_period() -> None:
 
 def test_a_node_that_no_policy_can_hold_is_out_though_ec2_was_not_asked() -> None:
     one = found(1, GOOD, managed=True)
-    assert standing(msgspec.structs.replace(one, observed=None), (RAISE,), ME) == "out"
+    assert change_state(msgspec.structs.replace(one, observed=None), (RAISE,), ME) == "out"
 
 
 @pytest.mark.parametrize(("elapsed", "left"), [(119.0, 1.0), (30.0, 90.0)])

@@ -18,7 +18,7 @@ from caretaker.s3refresh import folders, status_codec
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
-from caretaker.s3refresh.folders import NOTHING, Scope
+from caretaker.s3refresh.folders import EMPTY, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import Discovery, Message, PlanInput, Result, plan
@@ -57,7 +57,7 @@ class Gateway:
 
     def change(self, site: Site, key: str, now: float) -> ObjectEvent:
         """An object changes; without a key the event does not name it."""
-        found = folders.of_key(key, site.share.prefix) if key else NOTHING
+        found = folders.of_key(key, site.share.prefix) if key else EMPTY
         for name in (*found.folders, *found.trees):
             site.stale.setdefault(name, now)
         return ObjectEvent("ObjectCreated", site.share.bucket, key)

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caretaker.s3refresh.folders import (
+    EMPTY,
     EVERYTHING,
     MAX_BYTES,
     MAX_CALL_BYTES,
     MAX_CHAIN_BYTES,
     MAX_DEPTH,
     MAX_FOLDERS,
-    NOTHING,
     Request,
     Scope,
     calls_of,
@@ -113,7 +113,7 @@ def test_a_first_folder_too_long_for_any_call_is_everything() -> None:
         pytest.param(Scope(trees=frozenset({"a"})), plain("ab"), False, id="a name that begins alike"),
         pytest.param(plain("a"), Scope(trees=frozenset({"a"})), False, id="a folder is no tree"),
         pytest.param(plain("a"), EVERYTHING, False, id="some is not all"),
-        pytest.param(NOTHING, NOTHING, True, id="nothing is held by anything"),
+        pytest.param(EMPTY, EMPTY, True, id="nothing is held by anything"),
     ],
 )
 def test_covers(known: Scope, scope: Scope, answer: bool) -> None:
@@ -132,7 +132,7 @@ def requests(scope: Scope, most: int = 50) -> list[Request]:
 def test_up_to_fifty_folders_are_one_call_of_single_folders() -> None:
     names = {"/", *(f"d{n}" for n in range(49))}
     request, left = take(plain(*names), 50)
-    assert (set(request.folders), request.recursive, left) == (names, False, NOTHING)
+    assert (set(request.folders), request.recursive, left) == (names, False, EMPTY)
 
 
 def test_more_trees_than_fit_into_a_call_are_several_calls() -> None:
@@ -200,7 +200,7 @@ def test_more_folders_at_the_top_than_fit_into_the_calls_are_everything_or_as_fe
 
 def test_everything_is_one_call_for_the_root_and_all_below() -> None:
     request, left = take(EVERYTHING, 50)
-    assert (request.folders, request.recursive, left) == (("/",), True, NOTHING)
+    assert (request.folders, request.recursive, left) == (("/",), True, EMPTY)
     assert request.scope == EVERYTHING
 
 

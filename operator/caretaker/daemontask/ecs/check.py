@@ -110,7 +110,7 @@ class ServiceState(msgspec.Struct, frozen=True):
     facts: Facts = Facts()
 
     @property
-    def kept(self) -> bool:
+    def in_step(self) -> bool:
         """Whether desiredCount is the wanted one."""
         return self.target is not None and self.desired == self.target and self.decrease is None
 

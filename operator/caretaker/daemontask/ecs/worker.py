@@ -246,7 +246,7 @@ class Worker:
         elif service.was is not None:
             result = "Updated"
         else:
-            result = "InStep" if service.kept else "LeftAlone"
+            result = "InStep" if service.in_step else "LeftAlone"
         self._metrics.looks.labels(result).inc()
         if since and service is not None:
             self._metrics.lag.observe(time.monotonic() - since)

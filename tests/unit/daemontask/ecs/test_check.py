@@ -40,7 +40,7 @@ def test_a_change_takes_three_calls(before: int, instances: int) -> None:
     account = Account(desiredCount=before, runningCount=before)
     account.active = some(instances)
     found = account.look()
-    assert (found.was, found.desired, found.counted, found.kept) == (before, instances, instances, True)
+    assert (found.was, found.desired, found.counted, found.in_step) == (before, instances, instances, True)
     assert account.calls == [SERVICE, LIST, UPDATE]
     assert account.service is not None
     assert account.service["desiredCount"] == instances
@@ -104,7 +104,7 @@ def test_a_service_that_must_not_be_set_is_left_as_it_is(
     account = Account(desiredCount=9, **service)
     account.active = some(3)
     found = account.look()
-    assert (found.reason, found.doubt, found.kept) == (reason, False, False)
+    assert (found.reason, found.doubt, found.in_step) == (reason, False, False)
     assert told in found.message
     assert account.calls == [SERVICE]
 
@@ -114,7 +114,7 @@ def test_a_service_without_distinct_instance_is_kept_with_a_doubt(constraints: l
     account = Account(desiredCount=1, placementConstraints=constraints)
     account.active = some(2)
     found = account.look()
-    assert (found.reason, found.doubt, found.kept) == ("NoDistinctInstance", True, True)
+    assert (found.reason, found.doubt, found.in_step) == ("NoDistinctInstance", True, True)
     assert account.calls == [SERVICE, LIST, UPDATE]
 
 

@@ -30,7 +30,7 @@ def test_a_service_under_managed_scaling_does_not_grow_its_own_group(target: int
     for _ in range(12):
         found = ecs.look()
         sizes.append(ecs.minute())
-    assert (found.reason, found.kept, found.was) == ("ManagedScaling", False, None)
+    assert (found.reason, found.in_step, found.was) == ("ManagedScaling", False, None)
     assert "uses asg with managed scaling" in found.message
     assert set(sizes) == {-(-10 * 100 // target)}, "the spare capacity of ten tasks, and no more"
     assert ecs.service.desired == 10
@@ -150,7 +150,7 @@ def test_managed_instances_are_scaled_by_ecs() -> None:
 def test_a_drain_ends_or_is_said_to_hang(counts: str, healthy: int) -> None:
     ecs = Played(minimum_healthy=healthy)
     first, *_ = ecs.join(11)
-    assert ecs.look(counts=counts).kept
+    assert ecs.look(counts=counts).in_step
     first.status = "DRAINING"
     for _ in range(5):
         found = ecs.look(counts=counts)
@@ -309,7 +309,7 @@ def test_max_count_is_never_passed_and_is_told_of() -> None:
     ecs = Played()
     ecs.join(10)
     found = ecs.look(max_count=6)
-    assert (found.desired, found.counted, found.kept) == (6, 10, True)
+    assert (found.desired, found.counted, found.in_step) == (6, 10, True)
     assert (found.reason, found.doubt) == ("MaxCountReached", True)
     assert "10 container instances count, and spec.ecs.maxCount holds the desired count at 6" in found.message
     ecs.service.desired = 500
@@ -341,7 +341,7 @@ def test_one_answer_takes_away_a_share_and_no_more(
     found = ecs.look(max_decrease_percent=percent, confirm=False)
     assert ecs.service.desired == (after if set_at_once else before)
     assert found.reason == ("" if set_at_once else "ConfirmingDecrease")
-    assert (found.kept, found.counted) == (set_at_once, after)
+    assert (found.in_step, found.counted) == (set_at_once, after)
     assert ("UpdateService" in ecs.calls) == set_at_once
     assert ecs.look(max_decrease_percent=percent).desired == after
 
@@ -355,7 +355,7 @@ def test_two_looks_take_away_what_both_have_found_to_be_gone() -> None:
     ecs.decrease = type(ecs.decrease)(ecs.decrease.counted, old=True) if ecs.decrease else None
     found = ecs.look(confirm=False)
     assert (found.was, found.desired, found.counted) == (500, 200, 50)
-    assert (found.reason, found.kept) == ("ConfirmingDecrease", False)
+    assert (found.reason, found.in_step) == ("ConfirmingDecrease", False)
     assert ecs.look().desired == 50
 
 

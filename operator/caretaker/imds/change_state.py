@@ -18,11 +18,11 @@ from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import CheckedInstance
 
-Standing = Literal["gone", "unknown", "out", "left", "strayed", "differs", "pending", "applied"]
+ChangeState = Literal["gone", "unknown", "out", "left", "strayed", "differs", "pending", "applied"]
 BACK: Final = frozenset(("strayed", "differs"))
 
 
-def standing(one: CheckedInstance | None, changes: Sequence[FieldChange], me: str) -> Standing:
+def change_state(one: CheckedInstance | None, changes: Sequence[FieldChange], me: str) -> ChangeState:
     """By the values in EC2."""
     if one is None or one.result.state == "gone":
         return "gone"
@@ -47,7 +47,7 @@ def unready(one: ChangedInstance, checked: CheckedInstance) -> bool:
     return bool(one.ready_since) and not checked.ready and runs(checked)
 
 
-def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> Standing:
+def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> ChangeState:
     if not observed.confirmed:
         return "pending"
     has = dict(observed.options.given())
