@@ -153,7 +153,7 @@ def ecs(of: DaemonTask) -> ecs_snapshot.Snapshot:
         *(NOW, NOW),
         clusters=_CLUSTERS,
         listing=ecs_snapshot.Listing(at=NOW - 10),
-        queue=ecs_snapshot.Queue(heard=True),
+        queue=ecs_snapshot.Queue(received=True),
     )
 
 

@@ -228,8 +228,8 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         groups = {share.group for share in shares.values()} if target_type.limit else set()
         problem = worker.problem
         count, fault = worker.malformed(clock)
-        barred = rejection.message if rejection is not None else worker.discovery.barred
-        worker.barred(read.flushing and bool(barred), clock)
+        blocked = rejection.message if rejection is not None else worker.discovery.blocked
+        worker.block(read.flushing and bool(blocked), clock)
         return Snapshot(
             read=read,
             rejection=rejection,
@@ -238,8 +238,8 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
             code=str(problem.error_class) if problem is not None else "",
             polling=worker.polling,
             behind=worker.behind,
-            barred=barred,
-            flush_remaining=worker.barred_at + FLUSH_SECONDS * self._scale - clock,
+            blocked=blocked,
+            flush_remaining=worker.blocked_since + FLUSH_SECONDS * self._scale - clock,
             reading=worker.reading,
             newest=came.newest,
             more=came.more,
@@ -312,7 +312,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         clock = time.monotonic()
         taken = snapshot.plan_input
         self._limiter.recorded(key)
-        worker.tracker.record_events(plan.heard, snapshot.newest)
+        worker.tracker.record_events(plan.with_events, snapshot.newest)
         worker.tracker.update(plan.targets, clock)
         worker.inherited = worker.inherited and not snapshot.queue.late
         worker.dead = queue_view.uncovered(queue_of(snapshot)) > 0
@@ -360,14 +360,14 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         found = transitions(snapshot.read.status, status, expired=snapshot.plan_input.expired)
         over = snapshot.read.flushing and snapshot.flush_remaining <= 0
         if over and not _flushed(snapshot, plan):
-            found.append(given_up(snapshot.barred))
+            found.append(given_up(snapshot.blocked))
         return found
 
     def requeue(self, snapshot: View, plan: Plan, outcome: None) -> Next:  # noqa: ARG002 - as above
         """At the plan's time; soon while something due waits for a slot."""
         now = time.time()
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
-        if snapshot.read.flushing and snapshot.barred:
+        if snapshot.read.flushing and snapshot.blocked:
             delays.append(max(snapshot.flush_remaining, MIN_DELAY))
         shares = {share.id: share for share in snapshot.plan_input.discovery.shares}
         if not snapshot.plan_input.suspended and waiting_of(plan, shares, snapshot.plan_input.now):

@@ -311,9 +311,9 @@ def overdue(target: TargetState, options: DebounceOptions, now: float) -> Target
     in_flight = target.in_flight
     if in_flight is None or now < completion_due(target, options, now):
         return target
-    heard = options.tracked and options.on_timeout == "RefreshAgain"  # an end is to be heard of
-    if not heard or target.last.result == "Lost":
-        result: Outcome = "Lost" if heard else "Assumed"
+    expected = options.tracked and options.on_timeout == "RefreshAgain"  # an end is to be heard of
+    if not expected or target.last.result == "Lost":
+        result: Outcome = "Lost" if expected else "Assumed"
         last = _ended(target.last, in_flight.request, in_flight.accepted_at, result, now)
         return msgspec.structs.replace(target, in_flight=None, last=last)
     back = _wait_again(target, in_flight.request.scope, now, now)

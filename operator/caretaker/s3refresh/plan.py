@@ -65,7 +65,7 @@ class Discovery(msgspec.Struct, frozen=True):
     shares: tuple[Share, ...] = ()
     faults: tuple[str, ...] = ()  # why it is not complete, or a share is not refreshed
     undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
-    barred: str = ""  # why no call can be made until a Secret is changed, or at all
+    blocked: str = ""  # why no call can be made until a Secret is changed, or at all
 
 
 class TargetTimes(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class Plan(msgspec.Struct):
     done: list[int] = []  # messages to delete
     returned: list[int] = []  # messages to return to the queue
     unclaimed: list[int] = []  # ends of refreshes that are not on record: another resource's, or old
-    heard: set[str] = set()  # targets that an event was about
+    with_events: set[str] = set()  # targets that an event was about
     matched: int = 0  # events that concern a target
     unmatched: int = 0  # events of no target
     filtered: int = 0  # events that spec.filter excludes
@@ -207,7 +207,7 @@ def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) 
     matches = matcher.matches()
     for name, scope in matches.found.items():
         _mark(inputs, targets, name, scope)
-        result.heard.add(name)
+        result.with_events.add(name)
     result.matched, result.unmatched, result.filtered = matches.matched, matches.unmatched, matches.filtered
 
 
@@ -347,7 +347,7 @@ def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) -> 
         (timing.in_line_since(target, inputs.now), target.id, start)
         for target in targets.values()
         if target.id in shares
-        and (start := _start(inputs, target, result.heard, others)) is not None
+        and (start := _start(inputs, target, result.with_events, others)) is not None
         and start <= inputs.now
         and target.claim is None
         and target.in_flight is None
@@ -366,10 +366,10 @@ def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) -> 
 
 
 def _start(
-    inputs: PlanInput, target: TargetState, heard: Collection[str], others: Mapping[str, float]
+    inputs: PlanInput, target: TargetState, with_events: Collection[str], others: Mapping[str, float]
 ) -> float | None:
     times = inputs.times.get(target.id, TargetTimes())
-    ago = inputs.received if target.id in heard else times.last_event or 0.0
+    ago = inputs.received if target.id in with_events else times.last_event or 0.0
     last_event = inputs.now - ago
     rivals = others.get(target.id, 0.0)
     start = timing.start_at(
@@ -386,7 +386,7 @@ def _schedule(inputs: PlanInput, result: Plan) -> None:
     times: list[float] = []
     others = timing.others(result.targets, inputs.discovery.shares, inputs.rivals, inputs.limit)
     for target in result.targets:
-        start = _start(inputs, target, result.heard, others)
+        start = _start(inputs, target, result.with_events, others)
         phases[target.id] = timing.phase_of(target, start, inputs.now)
         if start is not None:
             starts[target.id] = start

@@ -58,7 +58,7 @@ class Poller:
     problem             why the queue cannot be read or messages not be deleted, None while they can
     received, deleted   messages, repetitions included
     malformed           (how many so far, the last one's fault)
-    heard               whether a receive has ever come back
+    connected           whether a receive has ever come back
     behind              whether the queue may hold messages that have not been received
 
     `owner_absent` returns whether the queue is the source of a resource that does not read it now. Then
@@ -76,7 +76,7 @@ class Poller:
     ) -> None:
         self.received = 0
         self.deleted = 0
-        self.heard = False
+        self.connected = False
         self.behind = False
         self._full_at = 0.0  # when receives last came back full
         self._empty_at = 0.0  # when a long poll last came back empty
@@ -211,7 +211,7 @@ class Poller:
                 continue
             # One long poll, or several short ones while a backlog comes in. The first shows at once whether
             # the queue can be read.
-            wait = self._wait if width == 1 and self.heard else 0
+            wait = self._wait if width == 1 and self.connected else 0
             answers = await self._receive_all(width, wait)
             found, size = await self._take_all(answers)
             error = next((one for one in answers if isinstance(one, BaseException)), None)
@@ -323,8 +323,8 @@ class Poller:
 
     def _answered(self) -> None:
         self._recovered(RECEIVE)
-        if not self.heard:
-            self.heard = True
+        if not self.connected:
+            self.connected = True
             self._notify(self._readers)
 
     def _recovered(self, what: str) -> None:

@@ -63,7 +63,7 @@ class Worker:
         self.results: list[Result] = []
         self.ends: tuple[End, ...] = ()
         self.inherited = True  # no pass has judged yet the messages that others had received before
-        self.barred_at = math.inf  # since when no refresh can be called, by time.monotonic()
+        self.blocked_since = math.inf  # since when no refresh can be called, by time.monotonic()
         self.dead = False  # CaughtUp reports dead letters, until they are redriven or purged
         self.matched = 0  # events since the last accepted refresh
         self.on_result = on_news
@@ -155,8 +155,8 @@ class Worker:
     @property
     def reading(self) -> bool:
         """Whether a receive has come back from every queue, and nothing is in the way."""
-        heard = bool(self._pollers) and all(poller.heard for poller in self._pollers)
-        return heard and self.problem is None
+        connected = bool(self._pollers) and all(poller.connected for poller in self._pollers)
+        return connected and self.problem is None
 
     def messages(self) -> tuple[tuple[Message, ...], float, bool]:
         """(messages for the next pass, when the newest of all waiting messages arrived by time.monotonic(),
@@ -169,9 +169,9 @@ class Worker:
         some = tuple(message for message, events in zip(every, before, strict=False) if events < PASS_EVENTS)
         return some, newest, len(some) < len(every)
 
-    def barred(self, yes: bool, clock: float) -> None:
+    def block(self, yes: bool, clock: float) -> None:
         """Note whether no refresh can be called now: a Secret or grant is missing, or the namespace goes."""
-        self.barred_at = min(self.barred_at, clock) if yes else math.inf
+        self.blocked_since = min(self.blocked_since, clock) if yes else math.inf
 
     def malformed(self, clock: float) -> tuple[int, str]:
         """(malformed messages so far, the last one's fault); (0, "") when the last is an hour ago."""

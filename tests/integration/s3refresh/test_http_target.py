@@ -384,13 +384,13 @@ class TestHeaders:
         assert words in result.message
         found = await calls.discover()
         assert (found.complete, found.faults) == (True, (result.message,)), "reported before a call is due"
-        assert found.barred == result.message, "a flush does not wait for ever"
+        assert found.blocked == result.message, "a flush does not wait for ever"
         assert [share.ready for share in found.shares] == [True]
 
     async def test_discovery_asks_again_soon_for_a_secret_that_the_api_server_did_not_tell(self) -> None:
         calls = target("https://x.example", secrets=Secrets(one=ApiError(503, "ServiceUnavailable", "")))
         found = await calls.discover()
-        assert (found.complete, len(found.faults), found.barred) == (False, 1, "")
+        assert (found.complete, len(found.faults), found.blocked) == (False, 1, "")
         calls = target("https://x.example", secrets=Secrets(one=ApiError(404, "NotFound", "")))
         assert (await calls.discover()).complete
 

@@ -180,7 +180,7 @@ async def test_a_quota_that_is_full_refuses_a_new_job_and_hides_none_that_is_the
     assert await target.refresh(BUCKET, CLAIM) == first
     found = await target.discover()
     assert ([share.ready for share in found.shares], "quota" in found.faults[0]) == ([True], True)
-    assert found.barred == "", "a quota may be free again when a Job is due"
+    assert found.blocked == "", "a quota may be free again when a Job is due"
 
 
 async def test_a_namespace_that_is_being_deleted_bars_every_job(
@@ -192,10 +192,10 @@ async def test_a_namespace_that_is_being_deleted_bars_every_job(
     await admin.delete(path("namespaces", name=resource.namespace))
     target = jobs(client, resource, template())
     async with asyncio.timeout(30):  # admission has a view of its own, which lags
-        while not (found := await target.discover()).barred:  # noqa: ASYNC110 - without an event
+        while not (found := await target.discover()).blocked:  # noqa: ASYNC110 - without an event
             await asyncio.sleep(0.05)
     assert found.complete
-    assert "is being terminated" in found.barred
+    assert "is being terminated" in found.blocked
     await admin.patch(path("configmaps", resource.namespace, "stays"), {"metadata": {"finalizers": None}})
 
 

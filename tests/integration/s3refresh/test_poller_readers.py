@@ -212,7 +212,7 @@ async def test_the_first_receive_does_not_wait_and_so_tells_at_once_whether_the_
         await at_work.until(lambda: sqs_proxy.calls.count("ReceiveMessage") >= 3)
         first, *others = sqs_proxy.calls.all("ReceiveMessage")
         assert (first.wait, {call.wait for call in others}) == (0, {1})
-        assert at_work.poller.heard
+        assert at_work.poller.connected
 
 
 async def test_what_a_reader_had_not_answered_for_when_it_left_comes_again(aws: Aws, calls: AwsCalls) -> None:

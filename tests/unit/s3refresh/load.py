@@ -134,7 +134,7 @@ class Resource:
         load.limiter.recorded(self.key)
         self.inbox, self.results = [], []
         self.running -= {result.claim_id for result in results}
-        self._tracker.record_events(made.heard, now)
+        self._tracker.record_events(made.with_events, now)
         self._tracker.update(made.targets, now + PATCH)
         for share, claim in made.calls:
             self.running.add(claim.id)

@@ -257,7 +257,7 @@ class Operator:
         if dies:
             self.crash()
             return
-        self.tracker.record_events(made.heard, self.world.now)
+        self.tracker.record_events(made.with_events, self.world.now)
         self.tracker.update(made.targets, self.world.now)
         for number in (*made.done, *made.unclaimed):
             self.inbox.pop(number, None)

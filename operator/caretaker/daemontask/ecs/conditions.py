@@ -198,7 +198,7 @@ def _queue(snapshot: Snapshot) -> ConditionState:
     unchecked: ConditionState = ("Unknown", Reason.NOT_CHECKED, "the queue has not been asked yet")
     if snapshot.idle:
         return unchecked
-    if not (queue.heard or queue.failure):
+    if not (queue.received or queue.failure):
         return _said(snapshot, c.QUEUE_REACHABLE) or unchecked
     if queue.failure is not None:
         return "False", queue.failure.reason, queue.failure.message
@@ -221,5 +221,5 @@ def _degraded(snapshot: Snapshot) -> tuple[str, str] | None:
     ]
     if doubts and doubts[0].service is not None:
         return doubts[0].service.reason, _summary(doubts)
-    message = _said(snapshot, c.DEGRADED) if _waits(snapshot) or not snapshot.queue.heard else None
+    message = _said(snapshot, c.DEGRADED) if _waits(snapshot) or not snapshot.queue.received else None
     return message[1:] if message is not None else None

@@ -40,7 +40,7 @@ class Reader:
     Malformed."""
 
     def __init__(self, sqs: Sqs, url: str, count: Counted, scale: float = 1.0) -> None:
-        self.heard = False  # a receive has succeeded
+        self.received = False  # a receive has succeeded
         self._sqs = sqs
         self._url = url
         self._count = count
@@ -49,7 +49,7 @@ class Reader:
         self._receiving: AwsError | None = None
         self._deleting: tuple[AwsError, float] | None = None  # the last refused deletion, and when
         self._malformed = ("", 0.0)
-        self._reported = (False, "", False)  # heard, problem and malformed at the last on_state
+        self._reported = (False, "", False)  # received, problem and malformed at the last on_state
 
     def join(self, name: Hashable, listener: Listener, on_state: Callable[[], None]) -> None:
         """Call `listener` with events from now on, and `on_state` when the state of the queue changes."""
@@ -84,7 +84,7 @@ class Reader:
         while True:
             # One long poll, or several short ones while there is a backlog. The first is short, to learn at
             # once whether the queue can be read.
-            wait = WAIT if width == 1 and self.heard else 0
+            wait = WAIT if width == 1 and self.received else 0
             answers = await asyncio.gather(
                 *(self._receive(wait) for _ in range(width)), return_exceptions=True
             )
@@ -147,10 +147,10 @@ class Reader:
         """Call on_state when the queue starts or stops working, or a malformed message appears."""
         if error is not None and str(error) != str(self._receiving):
             logger.warning("the queue cannot be used: %s", error)
-        self.heard = self.heard or error is None
+        self.received = self.received or error is None
         self._receiving = error
         problem = self.problem
-        state = (self.heard, str(problem) if problem is not None else "", bool(self.malformed))
+        state = (self.received, str(problem) if problem is not None else "", bool(self.malformed))
         if state != self._reported:
             self._reported = state
             for _, on_state in list(self._listeners.values()):

@@ -46,9 +46,9 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """The state of the queue. `heard`: a receive has succeeded."""
+    """The state of the queue. `received`: a receive has succeeded."""
 
-    heard: bool = False
+    received: bool = False
     failure: CallFailure | None = None
     malformed: str = ""  # the fault of a message of the last hour
 

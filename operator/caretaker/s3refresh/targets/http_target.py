@@ -140,8 +140,8 @@ class HttpCalls:
         except NotSentError as error:
             cause = error.__cause__
             complete = not (isinstance(cause, ApiError) and cause.transient)
-            barred = str(error) if complete else ""
-            return Discovery(complete=complete, shares=shares, faults=(str(error),), barred=barred)
+            blocked = str(error) if complete else ""
+            return Discovery(complete=complete, shares=shares, faults=(str(error),), blocked=blocked)
         return Discovery(complete=True, shares=shares)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:

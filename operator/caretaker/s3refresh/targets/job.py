@@ -79,7 +79,7 @@ class Jobs:
 
     async def discover(self) -> Discovery:
         """The buckets. None is ready while the API server rejects the Job as invalid in a dry run."""
-        barred = ""
+        blocked = ""
         try:
             fault, invalid = self._invalid, bool(self._invalid)
             if not invalid:
@@ -90,9 +90,9 @@ class Jobs:
                 return Discovery(shares=of_buckets(self._buckets), faults=(_api_message(error),))
             # A refusal for any other reason, such as a quota, may have passed when a Job is due.
             invalid, fault = error.status in (400, 422), _api_message(error)
-            barred = fault if error.terminating else ""
+            blocked = fault if error.terminating else ""
         shares = of_buckets(self._buckets, ready=not invalid)
-        return Discovery(complete=True, shares=shares, faults=(fault,) if fault else (), barred=barred)
+        return Discovery(complete=True, shares=shares, faults=(fault,) if fault else (), blocked=blocked)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """Create the claim's Job, or find that it is there."""

@@ -41,7 +41,7 @@ def snapshot(
         clock=fields.pop("clock", CLOCK),
         clusters={"prod": known()} if clusters is None else clusters,
         listing=fields.pop("listing", Listing(at=CLOCK - 10)),
-        queue=fields.pop("queue", Queue(heard=True)),
+        queue=fields.pop("queue", Queue(received=True)),
         **fields,
     )
 

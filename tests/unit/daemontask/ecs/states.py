@@ -97,7 +97,7 @@ CASES: Final[dict[str, tuple[Snapshot, dict[str, str]]]] = {
         {"Ready": "InStep", "QueueReachable": "!AccessDenied", "Degraded": "AccessDenied"},
     ),
     "a message that could not be read": (
-        snapshot(queue=Queue(heard=True, malformed="no JSON")),
+        snapshot(queue=Queue(received=True, malformed="no JSON")),
         {"Ready": "InStep", "MalformedMessages": "Unreadable"},
     ),
     "suspended": (

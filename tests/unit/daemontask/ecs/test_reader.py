@@ -65,7 +65,7 @@ def test_a_message_that_cannot_be_read_is_told() -> None:
 
 
 def test_a_queue_that_is_read_is_told_once() -> None:
-    assert states(Queue(body()), lambda reader: str(reader.heard)) == ["True"]
+    assert states(Queue(body()), lambda reader: str(reader.received)) == ["True"]
 
 
 def test_tasks_that_read_a_queue_under_one_role_share_its_reader() -> None:
