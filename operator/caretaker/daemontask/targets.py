@@ -21,7 +21,7 @@ from caretaker.runtime.work_queue import Key
 TargetSnapshot = Snapshot | EcsSnapshot
 
 
-class Targets(Kind[Gathered, Any, Any]):
+class Targets(Kind[TargetSnapshot, Any, Any]):
     """See the module. A snapshot's type is that of its target."""
 
     def __init__(self, nodes: DaemonTaskKind, ecs: EcsTarget, task_states: TaskStates) -> None:
@@ -31,7 +31,7 @@ class Targets(Kind[Gathered, Any, Any]):
         self._ecs = ecs
         self._task_states = task_states
 
-    def _of(self, snapshot: Gathered) -> Kind[Any, Any, Any]:
+    def _of(self, snapshot: TargetSnapshot) -> Kind[Any, Any, Any]:
         return self._ecs if isinstance(snapshot, EcsSnapshot) else self._nodes
 
     def forget(self, key: Key) -> None:
@@ -44,8 +44,8 @@ class Targets(Kind[Gathered, Any, Any]):
         await self._ecs.stop()
         await self._nodes.stop()
 
-    async def gather(self, key: Key) -> Gathered | None:
-        """The task, and what its target knows."""
+    async def gather(self, key: Key) -> TargetSnapshot | None:
+        """The snapshot of the task by its target."""
         if wait := self._task_states.wait(key, time.monotonic()):
             raise RequeueAfter(wait)
         raw = await self._nodes.read(key)
@@ -56,20 +56,20 @@ class Targets(Kind[Gathered, Any, Any]):
         self._ecs.forget(key)
         return await self._nodes.gather(key, raw)
 
-    def plan(self, snapshot: Gathered) -> Any:
+    def plan(self, snapshot: TargetSnapshot) -> Any:
         """The target's plan."""
         return self._of(snapshot).plan(snapshot)
 
-    async def recheck(self, snapshot: Gathered, plan: Any) -> Gathered | None:
+    async def recheck(self, snapshot: TargetSnapshot, plan: Any) -> TargetSnapshot | None:
         """The target's quorum reads."""
-        newer: Gathered | None = await self._of(snapshot).recheck(snapshot, plan)
+        newer: TargetSnapshot | None = await self._of(snapshot).recheck(snapshot, plan)
         return newer
 
-    async def before(self, snapshot: Gathered, plan: Any) -> Any:
+    async def before(self, snapshot: TargetSnapshot, plan: Any) -> Any:
         """The target's writes."""
         return await self._of(snapshot).before(snapshot, plan)
 
-    async def after(self, snapshot: Gathered, plan: Any, outcome: Any) -> None:
+    async def after(self, snapshot: TargetSnapshot, plan: Any, outcome: Any) -> None:
         """The target's writes once the status is stored."""
         await self._of(snapshot).after(snapshot, plan, outcome)
 
@@ -81,19 +81,19 @@ class Targets(Kind[Gathered, Any, Any]):
         """The task."""
         return self._of(snapshot).subject(snapshot)
 
-    def status(self, snapshot: Gathered, plan: Any, outcome: Any) -> Status:
+    def status(self, snapshot: TargetSnapshot, plan: Any, outcome: Any) -> Status:
         """The target's status."""
         status: Status = self._of(snapshot).status(snapshot, plan, outcome)
         return status
 
-    def observe(self, snapshot: Gathered, plan: Any, status: Status) -> None:
+    def observe(self, snapshot: TargetSnapshot, plan: Any, status: Status) -> None:
         """The target's gauges."""
         self._of(snapshot).observe(snapshot, plan, status)
 
-    def events(self, snapshot: Gathered, plan: Any, status: Status) -> Sequence[Event]:
+    def events(self, snapshot: TargetSnapshot, plan: Any, status: Status) -> Sequence[Event]:
         """The target's transitions."""
         return self._of(snapshot).events(snapshot, plan, status)
 
-    def requeue(self, snapshot: Gathered, plan: Any, outcome: Any) -> Next:
+    def requeue(self, snapshot: TargetSnapshot, plan: Any, outcome: Any) -> Next:
         """The time of the target's next pass."""
         return self._of(snapshot).requeue(snapshot, plan, outcome)

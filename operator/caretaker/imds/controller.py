@@ -83,7 +83,7 @@ class ControllerOptions(msgspec.Struct, frozen=True):
     scale: float = 1.0
 
 
-class IMDSPolicyKind(Kind[Gathered, Plan, str]):
+class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
     """runtime.controller.Kind for IMDSPolicies. `add` asks for a pass, `add_after` for a later one."""
 
     kind = KIND
@@ -266,10 +266,10 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         """See plan.py."""
         return Plan() if snapshot.plan_input is None else planning.plan(snapshot.plan_input)
 
-    async def recheck(self, snapshot: Gathered, plan: Plan) -> Gathered | None:
+    async def recheck(self, snapshot: Snapshot, plan: Plan) -> Snapshot | None:
         """Read the plan's instances again if their last read is too old, with the next ones; once in a pass,
         however long EC2 takes. Then make the dry runs."""
-        enforced, policy_state = plan.enforced, snapshot.policy_state
+        enforced, policy_state, mine = plan.enforced, snapshot.policy_state, snapshot.status_input.read
         if enforced is None or policy_state is None:
             return None
         reread = bool(enforced.ahead) and not snapshot.reread
@@ -278,27 +278,25 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
             for region, target in snapshot.targets.items():
                 ids = [instance for where, instance in enforced.ahead if where == region]
                 await self._inventory.again(target, ids, since)
-        elif not await self._modifier.ask(
-            snapshot.status_input.read, policy_state, enforced.asks, snapshot.targets
-        ):
+        elif not await self._modifier.ask(mine, policy_state, enforced.asks, snapshot.targets):
             return None
         newer = await self.gather(self._key(snapshot))
         return msgspec.structs.replace(newer, reread=snapshot.reread or reread) if newer is not None else None
 
-    async def before(self, snapshot: Gathered, plan: Plan) -> str:
-        """Keep what the plan learnt, and have nodes probed; no option is changed before status tells of it.
+    async def before(self, snapshot: Snapshot, plan: Plan) -> str:
+        """Store the results of the plan, and have nodes probed; no option is changed before status has it.
         Why the probe's task could not be written, or ""."""
         if plan.enforced is not None and snapshot.policy_state is not None:
             instances = {ref.instance for _, ref in self._nodes.values()}
             self._modifier.note(snapshot.policy_state, plan.enforced, instances)
             self._watched[self._key(snapshot)] = watched(plan.enforced)
-        name, verified = snapshot.view.read.meta.name, plan.verified
-        if snapshot.snapshot is None or not (verified is not None or self._prober.serves(name)):
+        name, verified = snapshot.status_input.read.meta.name, plan.verified
+        if snapshot.plan_input is None or not (verified is not None or self._prober.serves(name)):
             return ""
         marks, first = (verified.marks, verified.first) if verified is not None else ({}, frozenset[str]())
         return await self._prober.want(name, marks, snapshot.wanting, self._nodes, first)
 
-    async def after(self, snapshot: Gathered, plan: Plan, outcome: str) -> None:  # noqa: ARG002
+    async def after(self, snapshot: Snapshot, plan: Plan, outcome: str) -> None:  # noqa: ARG002
         """The status stands: make the changes."""
         if plan.enforced is not None and plan.enforced.writes and snapshot.policy_state is not None:
             mine = snapshot.status_input.read
@@ -340,16 +338,16 @@ class IMDSPolicyKind(Kind[Gathered, Plan, str]):
         """See status.py."""
         return status_of(snapshot.status_input, plan, format_time(time.time()), outcome)
 
-    def observe(self, snapshot: Gathered, plan: Plan, status: Any) -> None:  # noqa: ARG002
+    def observe(self, snapshot: Snapshot, plan: Plan, status: Any) -> None:  # noqa: ARG002
         """The nodes by finding."""
-        if snapshot.snapshot is not None:
-            self._metrics.found(snapshot.view.read.meta.name, msgspec.to_builtins(plan.summary))
+        if snapshot.plan_input is not None:
+            self._metrics.found(snapshot.status_input.read.meta.name, msgspec.to_builtins(plan.summary))
 
-    def events(self, snapshot: Gathered, plan: Plan, status: Any) -> Sequence[Event]:  # noqa: ARG002
+    def events(self, snapshot: Snapshot, plan: Plan, status: Any) -> Sequence[Event]:  # noqa: ARG002
         """Transitions only."""
         return events_of(snapshot.status_input.read.status, status, snapshot.status_input.read.spec)
 
-    def requeue(self, snapshot: Gathered, plan: Plan, outcome: str) -> Next:
+    def requeue(self, snapshot: Snapshot, plan: Plan, outcome: str) -> Next:
         """When EC2 is to be asked for all again, or when something that Enforce waits for is due."""
         if snapshot.plan_input is None:
             return Next()

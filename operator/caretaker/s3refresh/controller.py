@@ -58,7 +58,7 @@ LISTED_AT_ONCE: Final = 50  # resources in one page: the status of one may take 
 NO_FILTER: Final = Filter()
 
 
-class S3AggregatedRefreshKind(Kind[View, Plan, None]):
+class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
     """runtime.controller.Kind for S3AggregatedRefreshes. `add` asks for a pass, at once if urgent.
 
     namespace  the only namespace that is served; empty = all
@@ -288,7 +288,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         """See plan.py. Without a spec there is nothing to go by."""
         return Plan() if snapshot.read.spec is None else planning.plan(snapshot.plan_input)
 
-    async def recheck(self, snapshot: View, plan: Plan) -> View | None:
+    async def recheck(self, snapshot: Snapshot, plan: Plan) -> Snapshot | None:
         """The resource was read from etcd, and the status is written on condition. Only the limiter is
         informed now, before anything is awaited: another resource must not take the same slots."""
         key = _key(snapshot)
@@ -300,10 +300,10 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
         self._limiter.note(key, busy, waiting, wanting, time.monotonic(), lambda: self._add(key))
         return None
 
-    async def before(self, snapshot: View, plan: Plan) -> None:
+    async def before(self, snapshot: Snapshot, plan: Plan) -> None:
         """Nothing: the status is the record, see after()."""
 
-    async def after(self, snapshot: View, plan: Plan, outcome: None) -> None:  # noqa: ARG002 - see the Protocol
+    async def after(self, snapshot: Snapshot, plan: Plan, outcome: None) -> None:  # noqa: ARG002 - see the Protocol
         """The status stands as planned: messages may go, calls may be made."""
         key = _key(snapshot)
         worker = self._workers.get(key)
@@ -363,7 +363,7 @@ class S3AggregatedRefreshKind(Kind[View, Plan, None]):
             found.append(given_up(snapshot.blocked))
         return found
 
-    def requeue(self, snapshot: View, plan: Plan, outcome: None) -> Next:  # noqa: ARG002 - as above
+    def requeue(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Next:  # noqa: ARG002 - as above
         """At the plan's time; soon while something due waits for a slot."""
         now = time.time()
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []

@@ -74,7 +74,9 @@ def test_a_probe_that_is_to_be_made_again_is_not_left_to_the_resync(wake: float 
 def test_a_probe_that_cannot_be_made_is_not_looked_for_each_5_s() -> None:
     made = kind()
     assert made.requeue(SEEN, probing(waiting=True), "404").delay == 15.0
-    unread = msgspec.structs.replace(SEEN, view=msgspec.structs.replace(SEEN.view, probe_problem="404"))
+    unread = msgspec.structs.replace(
+        SEEN, status_input=msgspec.structs.replace(SEEN.status_input, probe_problem="404")
+    )
     assert made.requeue(unread, probing(waiting=True), "").delay == 15.0
 
 
@@ -107,7 +109,7 @@ async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_cha
     one = ChangedInstance("i-1", "n1", "2026-01-01T00:00:00Z")
     changed = (ChangedGroup("", "", (FieldChange("httpTokens", "optional", "required"),), (one,)),)
     policy_state: Any = SimpleNamespace(keep=None, only=lambda _: None, begins=lambda *_: None)
-    seen = msgspec.structs.replace(SEEN, snapshot=None, policy_state=policy_state)
+    seen = msgspec.structs.replace(SEEN, plan_input=None, policy_state=policy_state)
     await made.before(seen, Plan(enforced=Enforced(changed=changed)))
     nodes = {name: Node(name, name, {}, provider_id="", ready=True, ready_since=5.0) for name in ("n1", "n2")}
     away = {name: msgspec.structs.replace(node, ready=False) for name, node in nodes.items()}

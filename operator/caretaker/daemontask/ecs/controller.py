@@ -39,7 +39,7 @@ MIN_DELAY: Final = 0.02
 class EcsTarget(Kind[Snapshot, Plan, None]):
     """runtime.controller.Kind for tasks with spec.ecs. `add` asks for a pass.
 
-    Nothing is left for recheck(): a look reads ECS right before it changes a count.
+    Nothing is left for recheck(): a check reads ECS right before it changes a count.
     """
 
     kind = KIND
@@ -127,7 +127,7 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
         return planning.plan(snapshot)
 
     async def before(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Start the looks."""
+        """Start the checks."""
         worker = self._workers.get(_key(snapshot))
         if worker is not None and worker.uid == snapshot.meta.uid and worker.spec == snapshot.spec:
             worker.begin(plan)
@@ -161,7 +161,7 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
         return transitions(snapshot.status, status, service)
 
     def requeue(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Next:  # noqa: ARG002
-        """At the plan's time; a look under way asks for a pass itself."""
+        """At the plan's time; a check under way asks for a pass itself."""
         if plan.wake is None:
             return Next()
         return Next(delay=max(plan.wake - time.monotonic(), MIN_DELAY))
