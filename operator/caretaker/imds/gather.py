@@ -17,7 +17,7 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_time
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
-from caretaker.imds.conditions import Problem, View
+from caretaker.imds.conditions import Problem, StatusInput
 from caretaker.imds.enforce_input import recorded
 from caretaker.imds.instance_ref import InstanceRef, most
 from caretaker.imds.inventory import Inventory, Region

@@ -154,8 +154,7 @@ class Inventory:
         return one is not None and not one.under_way and _changed(one.options, options) == one.options
 
     def changed(self, target: ClientKey, instance: str, options: MetadataOptions) -> None:
-        """EC2 has accepted our change, and answered with the new values. A description has to confirm
-        them."""
+        """EC2 accepted our change and answered with the new values, which a description has to confirm."""
         cache = self._cache(target)
         before = cache.view.instances.get(instance)
         if before is None:

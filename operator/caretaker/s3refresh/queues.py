@@ -30,7 +30,7 @@ class _Queue:
 
 
 async def _run_forever(poller: Poller) -> None:
-    """An answer that nobody foresaw must not end the polling."""
+    """Polls until it is cancelled: an unexpected answer must not end that."""
     while True:
         try:
             await poller.run()

@@ -55,7 +55,7 @@ def _problem_text(error: AwsError | UnclearError) -> str:
 
 async def _forecast(ecs: Ecs, spec: EcsSpec, name: str) -> ClusterForecast:
     generator = check(
-        Wanted(
+        CheckParams(
             name,
             spec.service,
             spec.count_instances,
@@ -66,7 +66,7 @@ async def _forecast(ecs: Ecs, spec: EcsSpec, name: str) -> ClusterForecast:
     )
     answer: Answer | None = None
     try:
-        while not isinstance(step := following(generator, answer), Verdict):
+        while not isinstance(step := following(generator, answer), ServiceState):
             answer = {} if step.method == "update_service" else await send(ecs, step)
     except (AwsError, UnclearError) as error:
         if isinstance(error, UnclearError) or not error.not_found:

@@ -48,11 +48,11 @@ def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
 
 
 async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueState:
-    view = await inspection.look(aws.sqs(ClientKey.of(spec.aws, "sqs")), source, QueueView())
+    view = await inspection.inspect(aws.sqs(ClientKey.of(spec.aws, "sqs")), source, QueueView())
     return QueueState(field, source.queue_url, view)
 
 
-async def _shares(spec: Spec, tools: Tools) -> Shares:
+async def _shares(spec: Spec, tools: Tools) -> Discovery:
     """The targets that AWS lists; without a call where each bucket is a target."""
     target_type = target_type_of(spec)
     if target_type.of_buckets:

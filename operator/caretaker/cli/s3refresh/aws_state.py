@@ -8,7 +8,7 @@ import msgspec
 
 from caretaker.cli.diagnostics import CREDENTIALS_ADVICE
 from caretaker.s3refresh import advice
-from caretaker.s3refresh.plan import Shares
+from caretaker.s3refresh.plan import Discovery
 from caretaker.s3refresh.queue_view import QueueView
 
 _SOURCE: Final = "spec.source.sqs.queueURL"
@@ -38,7 +38,7 @@ class AwsState(msgspec.Struct, frozen=True):
     """The state that AWS returned."""
 
     queues: list[QueueState]
-    shares: Shares
+    shares: Discovery
 
     @property
     def unanswered(self) -> bool:
@@ -55,7 +55,7 @@ def faults_of(state: AwsState) -> Iterator[tuple[str, str]]:
             yield queue.field, queue.fault
     for fault in state.shares.faults:
         yield _with_field(_TARGET, _for_user(fault))
-    if state.shares.complete and not state.shares.known and not state.shares.faults:
+    if state.shares.complete and not state.shares.shares and not state.shares.faults:
         yield (
             _TARGET,
             "there is nothing to refresh: no file share matches; correct it, or create the share",

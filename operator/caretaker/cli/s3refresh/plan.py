@@ -31,7 +31,7 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     proposal = await propose(session, document, RawRefresh)
     if proposal.refusals:
         return refused(proposal, proposal.refusals)
-    resource = read(proposal.raw, known().spec)
+    resource = read(proposal.raw, registry().spec)
     if resource.spec is None:
         return refused(proposal, [f"{document.place('spec')}: {one_line(resource.invalid)}"])
     # boto3 takes half a second to import: only the plan of a refresh imports it.

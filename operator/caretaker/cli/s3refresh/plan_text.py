@@ -162,8 +162,8 @@ def _queue(queue: QueueState) -> Iterator[str]:
 
 def _found(forecast: RefreshForecast) -> str:
     shares = forecast.aws_state.shares
-    usable = sum(share.ready for share in shares.known)
-    count = f"{number(len(shares.known), 'target')} found, {usable} usable"
+    usable = sum(share.ready for share in shares.shares)
+    count = f"{number(len(shares.shares), 'target')} found, {usable} usable"
     return count if shares.complete else f"{count}; there may be more: not everything could be asked"
 
 

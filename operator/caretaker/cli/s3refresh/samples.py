@@ -45,9 +45,9 @@ def objects_in(texts: Iterable[str]) -> list[tuple[str, str]]:
     return found
 
 
-def samples_of(spec: Spec, shares: Shares, objects: Iterable[tuple[str, str]]) -> list[Sample]:
+def samples_of(spec: Spec, shares: Discovery, objects: Iterable[tuple[str, str]]) -> list[Sample]:
     """Each object with the effect of its event."""
-    whole, by_bucket = target_type_of(spec).whole, match.by_bucket(shares.known)
+    whole, by_bucket = target_type_of(spec).whole, match.by_bucket(shares.shares)
     # Any kind of event that counts: only the key matters.
     kind = spec.filter.events[0] if spec.filter.events else "ObjectCreated"
     found = []

@@ -33,7 +33,7 @@ class RefreshState(msgspec.Struct, frozen=True):
     @classmethod
     def at(cls, raw: RawRefresh, now: float) -> "RefreshState":
         """The validated resource of the API server."""
-        found = read(raw, known().spec)
+        found = read(raw, registry().spec)
         return cls(found, outlooks(found, now), now)
 
 

@@ -118,7 +118,7 @@ class Worker:
     # ---------------------------------------------------------------- checks of a pass
 
     def begin(self, plan: Plan) -> None:
-        """Start the looks and the list of a plan."""
+        """Start the checks and the list of a plan."""
         with log.outside_pass():
             if plan.list:
                 self.listing = msgspec.structs.replace(self.listing, busy=True)

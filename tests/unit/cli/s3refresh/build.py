@@ -76,7 +76,7 @@ def raw(
     )
 
 
-def look(targets: list[tuple[Target, Phase]] | None = None, **how: Any) -> RefreshState:
+def look(targets: list[tuple[TargetState, Phase]] | None = None, **how: Any) -> RefreshState:
     return RefreshState.at(raw(targets, **how), NOW)
 
 
@@ -112,7 +112,7 @@ def prospect(
     assert isinstance(judged.spec, Spec)
     view = queue or QueueView(checked=True, visible=12, dead_letters=0, retention=345_600)
     url = judged.spec.source.sqs.queue_url
-    found = AwsState([QueueState("spec.source.sqs.queueURL", url, view)], Shares(complete, shares, faults))
+    found = AwsState([QueueState("spec.source.sqs.queueURL", url, view)], Discovery(complete, shares, faults))
     return RefreshForecast(
         proposal=Proposal(now, (before or now) if exists else None, notes=list(notes)),
         read=judged,

@@ -11,7 +11,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.cli.s3refresh import status_text
 from caretaker.cli.s3refresh.advice import ADVICE, NORMAL
 from caretaker.cli.s3refresh.watch import RefreshPrinter, ended
-from caretaker.s3refresh.debounce import Failure, Last, Target
+from caretaker.s3refresh.debounce import Failure, LastCall, TargetState
 from unit.cli.s3refresh.build import (
     CLEAN,
     EVERY,
