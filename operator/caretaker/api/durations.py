@@ -5,16 +5,19 @@ is the same, so that whatever the API server accepts can be read here.
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 # Also the `pattern` of every duration in crds/.
 PATTERN: Final = r"^(0|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$"
+_WHOLE: Final = re.compile(PATTERN)
 _PARTS: Final = re.compile(r"([0-9]{1,6})([hms])")
 _SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
 
 
+@lru_cache(maxsize=256)  # the same few are read in every pass; what raises is not kept
 def seconds(text: str) -> float:
     """`1m30s` -> 90.0. Raises ValueError, with the expected form, for anything else; the empty text is 0."""
-    if not re.fullmatch(PATTERN, text):
+    if not _WHOLE.fullmatch(text):
         raise ValueError(f"{text!r} is no duration such as 30s, 1m30s or 6h")
     return float(sum(int(count) * _SECONDS[unit] for count, unit in _PARTS.findall(text)))

