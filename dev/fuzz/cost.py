@@ -5,6 +5,7 @@ CPU time is the thread's, the least of several calls: a busy machine makes one s
 
 import contextlib
 import gc
+import math
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def judge(
         with contextlib.suppress(*typed):
             call()
 
-    took = _beyond(quiet, most, base) if base is not None else seconds(quiet, most)
+    took = _beyond(quiet, most, base) if base is not None and most < math.inf else seconds(quiet, most)
     if took > most:
         raise CostlyError(f"{took * 1000:.0f} ms of CPU, more than {most * 1000:.0f}")
     # Twice: the first call of all fills caches that are bounded.
@@ -75,7 +76,7 @@ def judge(
 def _beyond(call: Callable[[], Any], most: float, base: Callable[[], Any]) -> float:
     """CPU seconds beyond those of `base`. Both are measured anew where these are many: the speed of a machine
     varies."""
-    spent = _usual(base, int(time.monotonic() / BASE_SECONDS))
+    spent = usual(base)
     took = seconds(call, spent + most / 2)
     if took > spent + most / 2:
         spent = took = float("inf")
@@ -87,6 +88,11 @@ def _beyond(call: Callable[[], Any], most: float, base: Callable[[], Any]) -> fl
     if most < LAG < took:
         raise CostlyError(f"{took * 1000:.0f} ms of CPU, of which the least input takes {spent * 1000:.0f}")
     return max(took - spent, 0.0)
+
+
+def usual(base: Callable[[], Any]) -> float:
+    """CPU seconds of the base, as measured within the last BASE_SECONDS."""
+    return _usual(base, int(time.monotonic() / BASE_SECONDS))
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from caretaker.kube.metadata import RECURSION_LIMIT
-from fuzz.cost import CostlyError, judge, kept, seconds
+from fuzz.cost import CostlyError, judge, kept, seconds, usual
 from fuzz.inputs import LARGEST, RECIPES, Recipe, Step, built, encoded, fitted, sweep, text
 from fuzz.making import Subject
 from fuzz.subjects import SUBJECTS
@@ -37,7 +37,7 @@ def tried(subject: Subject, recipe: Recipe, most: float) -> None:
 def test_what_was_found_is_not_found_again(name: str, recipe: Recipe) -> None:
     """Where the subject has a base, in units of its CPU time of this moment: a busy machine slows both."""
     base = SUBJECTS[name].base
-    unit = SUBJECTS[name].seconds if base is None else max(SUBJECTS[name].seconds, seconds(base))
+    unit = SUBJECTS[name].seconds if base is None else max(SUBJECTS[name].seconds, usual(base))
     tried(SUBJECTS[name], recipe, 4 * unit)
 
 
