@@ -115,7 +115,7 @@ def snapshot(
         index.setdefault(p.node_uid, {})[p.name] = p
     base = Snapshot(
         task=of,
-        revision=revision_of(of.spec),
+        revision=REVISION if of.spec.template is TEMPLATE else revision_of(of.spec),
         eligibility_rules=EligibilityRules(of.spec.template),
         nodes={n.name: n for n in nodes},
         pods=index,

@@ -29,7 +29,9 @@ from caretaker.kube.errors import ApiError
 NAMESPACE, TASK, TASK_UID = "default", "task", "task-uid"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
-decoded = lru_cache(maxsize=1 << 14)(decode_entry)  # the judge looks at the whole ledger after every write
+# The judge looks at the whole ledger and the spec after every write.
+decoded = lru_cache(maxsize=1 << 14)(decode_entry)
+read_spec = lru_cache(maxsize=64)(msgspec.json.Decoder(Spec).decode)
 TASK_PATH = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/daemontasks/{TASK}"
 
 Change = tuple[Literal["put", "gone"], int, Any]  # what happened, resourceVersion, the wire object
@@ -227,7 +229,12 @@ class SimCluster:
 
     @property
     def spec(self) -> Spec:
-        return msgspec.convert(self._spec, Spec)
+        return read_spec(msgspec.json.encode(self._spec))
+
+    @property
+    def revision(self) -> str:
+        """That of the template."""
+        return _revision_of(msgspec.json.encode(self._spec["template"]))
 
     def is_corrupt(self, node: str) -> bool:
         """Whether the node has an entry that cannot be read, and none that can."""
@@ -265,7 +272,7 @@ class SimCluster:
             return True
         return (
             self.rerun_of(node.name) > entry.nonce
-            or ("TemplateChange" in spec.rerun_on and entry.revision != revision_of(spec))
+            or ("TemplateChange" in spec.rerun_on and entry.revision != self.revision)
             or ("NodeReboot" in spec.rerun_on and entry.boot_id != node.boot_id)
         )
 
@@ -444,6 +451,11 @@ class SimCluster:
             record = node.record()
             if self.needs_run(record, entries.get(name)):
                 self._needed[record.uid] = self.version
+
+
+@lru_cache(maxsize=64)
+def _revision_of(template: bytes) -> str:
+    return revision_of(Spec(template=msgspec.json.decode(template)))
 
 
 def _is_followed(pod: Pod, entry: Entry) -> bool:

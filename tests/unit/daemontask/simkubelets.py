@@ -12,7 +12,6 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.objects import CRASH_LOOP, Pod, WireNode, WirePod
 from caretaker.api.times import format_time
-from caretaker.daemontask.pods import revision_of
 from caretaker.kube.errors import ApiError
 from unit.daemontask.simcluster import PODS, Clock, SimCluster, newer
 
@@ -120,7 +119,7 @@ class SlowCluster(SimCluster):
     def new_template(self, *, bad: bool) -> None:
         self.edit(template=True)
         if bad:
-            self.bad.add(revision_of(self.spec))
+            self.bad.add(self.revision)
             self._note()
 
     # ---------------------------------------------------------------- the API

@@ -18,7 +18,6 @@ from caretaker.api import names
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import normalise_time, parse_time
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN
-from caretaker.daemontask.pods import revision_of
 from unit.daemontask.simkubelets import SlowCluster
 from unit.daemontask.simoperator import SimOperator
 from unit.daemontask.simterms import End, Run, Terms, exhausted, run_of
@@ -86,7 +85,7 @@ class Limits:
         now = Terms(
             version=cluster.version,
             spec=spec,
-            revision=revision_of(spec),
+            revision=cluster.revision,
             rerun=normalise_time(marks.get(names.RERUN_AT)),
             rerun_nodes={name: normalise_time(at) for name, at in rerun_nodes.items()},
             resumed=parse_time(marks.get(names.RESUME_AT)) or 0.0,

@@ -6,7 +6,8 @@ sequence of steps here. Nothing in it waits for real time.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import selectors
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -46,7 +47,38 @@ class AskedTwice(DaemonTaskKind):
 
 WRITE_SECONDS, READ_SECONDS = 5.0, 30.0  # kube/transport.py
 METRICS = create_metrics("model")
-_TURNS = 12  # of the loop, until a resolved call has passed through gather() and tasks
+
+
+class _Selector(selectors.DefaultSelector):
+    """Asks the system for nothing while there is something to do."""
+
+    rest: Callable[[], None] | None = None  # instead of waiting
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout == 0:
+            return []
+        if self.rest is None:
+            return super().select(timeout)
+        self.rest()
+        return []
+
+
+class StepLoop(asyncio.SelectorEventLoop):
+    """Runs one step at a time, with all that follows from it."""
+
+    def __init__(self) -> None:
+        self._steps = _Selector()
+        super().__init__(self._steps)
+
+    def step(self, work: Coroutine[Any, Any, None]) -> None:
+        """Until every task waits for an answer or a timer."""
+        task = self.create_task(work)
+        self._steps.rest = self.stop
+        try:
+            self.run_forever()
+        finally:
+            self._steps.rest = None
+        task.result()
 
 
 class Call:
@@ -139,7 +171,7 @@ class SimClient:
 class SimOperator:
     """One process. Its caches lag behind the cluster until deliver() is called."""
 
-    def __init__(self, cluster: SimCluster, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, cluster: SimCluster, loop: StepLoop) -> None:
         self._cluster = cluster
         self._loop = loop
         self._pass: asyncio.Task[None] | None = None
@@ -266,10 +298,8 @@ class SimOperator:
     def _in_loop(self, step: Callable[[], Any]) -> None:
         async def turn() -> None:
             await step()
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
 
-        self._loop.run_until_complete(turn())
+        self._loop.step(turn())
 
 
 async def _done(_: Any) -> None:

@@ -6,7 +6,6 @@ deleted unrecorded. With AtMostOnce nothing is created without an intent, and no
 Pod, whatever became of it.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ from caretaker.daemontask.intents import is_open, was_unreadable
 from caretaker.runtime import controller as loop_controller
 from unit.daemontask.simcluster import Clock, SimCluster
 from unit.daemontask.simkubelets import Phase, SlowCluster
-from unit.daemontask.simoperator import SimOperator
+from unit.daemontask.simoperator import SimOperator, StepLoop
 
 DAY = 86_400.0
 CLOCKS = (-3650 * DAY, -DAY, -90.0, 0.0, 0.0, 0.0, 90.0, DAY, 3650 * DAY)  # of kubelets, seconds ahead
@@ -38,7 +37,7 @@ class SimWorld:
 
     def __init__(self, clock: Clock, **spec: Any) -> None:
         self.clock = clock
-        self.loop = asyncio.new_event_loop()
+        self.loop = StepLoop()
         spec = {
             "rerunOn": ["TemplateChange", "NodeReboot"],
             "backoffLimit": 1,
