@@ -29,6 +29,9 @@ def name_of(module: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+_DOC = re.compile(r'\s*(?:#.*\n\s*)*"""(.+?)"""', re.DOTALL)
+
+
 @functools.cache
 def parsed(module: Path) -> ast.Module:
     return ast.parse(module.read_text())
@@ -45,7 +48,8 @@ def imported_by(module: Path) -> set[str]:
 
 
 def doc_of(module: Path) -> str:
-    return ast.get_docstring(parsed(module)) or ""
+    found = _DOC.match(module.read_text())
+    return found[1] if found is not None else ""
 
 
 def test_the_source_root_is_no_package() -> None:
@@ -88,6 +92,7 @@ def test_only_settings_reads_the_environment() -> None:
     readers = {
         name_of(module)
         for module in MODULES
+        if re.search("environ|getenv", module.read_text())
         for node in ast.walk(parsed(module))
         if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}
     }

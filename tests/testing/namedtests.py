@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -32,10 +33,18 @@ def left_out(file: str) -> dict[str, bool]:
             slow = slow or (name == "pytestmark" and _SLOW in ast.unparse(statement))
             if name.startswith("Test"):
                 found[name] = slow
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             found[node.name] = slow or any(ast.unparse(mark) == _SLOW for mark in node.decorator_list)
     return found
+
+
+def _statements(of: ast.Module | ast.ClassDef) -> Iterator[ast.stmt]:
+    """Those of a module and of its classes, where pytest looks for tests."""
+    for statement in of.body:
+        yield statement
+        if isinstance(statement, ast.ClassDef):
+            yield from _statements(statement)
 
 
 def _targets(statement: ast.stmt) -> list[str]:

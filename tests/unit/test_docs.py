@@ -1,7 +1,9 @@
 """What README, CONTRIBUTING, CHANGELOG and docs/ name is there: files, headings, commands, metrics."""
 
 import ast
+import contextlib
 import importlib.util
+import io
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -102,15 +104,20 @@ def test_make_targets_exist(page: Path) -> None:
     assert named - targets == set()
 
 
+@cache
+def usage_of(command: str) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit):
+        main([command, "--help"])
+    return printed.getvalue()
+
+
 @pages
-def test_commands_of_caretaker_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_of_caretaker_exist(page: Path) -> None:
     for text in code(page):
         for command, rest in re.findall(
             r"(?:^|[\s/;(])caretaker (plan|status|rerun|resume|logs|run)\b([^\n;|#]*)", text
         ):
-            with pytest.raises(SystemExit):
-                main([command, "--help"])
-            usage = capsys.readouterr().out
+            usage = usage_of(command)
             for flag in re.findall(r"(?<=[\s\[])(--?[a-z][a-z-]*)", rest):
                 assert flag in re.findall(r"--?[a-z][a-z-]*", usage), f"caretaker {command} {flag}"
 

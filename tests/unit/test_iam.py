@@ -7,11 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import botocore.loaders
 import msgspec
 import pytest
 from botocore import xform_name
-from botocore.model import ServiceModel
 
 from caretaker.aws.autoscaling import AutoScaling
 from caretaker.aws.ec2 import Ec2, Ec2Writer
@@ -20,6 +18,7 @@ from caretaker.aws.services import iam_action
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from caretaker.aws.sts import Sts
+from testing.servicemodels import service_model
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator" / "caretaker"
@@ -79,7 +78,7 @@ FILES = sorted((ROOT / "docs" / "iam").glob("*.json"))
 @cache
 def operations(service: str) -> dict[str, str]:
     """Method -> operation."""
-    model = ServiceModel(botocore.loaders.create_loader().load_service_model(service, "service-2"))
+    model = service_model(service)
     return {xform_name(name): name for name in model.operation_names}
 
 

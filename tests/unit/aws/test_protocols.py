@@ -6,7 +6,6 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-import botocore.loaders
 import pytest
 from botocore import xform_name
 from botocore.model import ServiceModel
@@ -17,6 +16,7 @@ from caretaker.aws.ecs import Ecs
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from caretaker.aws.sts import Sts
+from testing.servicemodels import service_model
 
 SERVICES: dict[str, type] = {
     "autoscaling": AutoScaling,
@@ -37,7 +37,7 @@ METHODS = [
 @cache
 def model(service: str) -> tuple[ServiceModel, dict[str, str]]:
     """It, and its operations by the names of boto3's methods."""
-    found = ServiceModel(botocore.loaders.create_loader().load_service_model(service, "service-2"))
+    found = service_model(service)
     return found, {xform_name(name): name for name in found.operation_names}
 
 

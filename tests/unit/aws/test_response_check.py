@@ -12,19 +12,14 @@ from typing import Any
 
 import pytest
 from botocore import xform_name
-from botocore.loaders import create_loader
-from botocore.model import ServiceModel
 
 from caretaker.aws import response_check
 from caretaker.aws.response_check import PROTOCOLS, fault_of
 from caretaker.aws.sts import AssumeRoleResponse
+from testing.servicemodels import service_model
 
 SERVICES = ("autoscaling", "ec2", "ecs", "sqs", "storagegateway", "sts")
-NAMES = {
-    xform_name(name): name
-    for service in SERVICES
-    for name in ServiceModel(create_loader().load_service_model(service, "service-2")).operation_names
-}
+NAMES = {xform_name(name): name for service in SERVICES for name in service_model(service).operation_names}
 METHODS = [
     (name, method)
     for protocol in PROTOCOLS
