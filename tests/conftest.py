@@ -10,26 +10,9 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from testing import forks
-from testing.aws import aws, ec2, ecs, elasticmq, ministack, sqs_proxy, sqs_server, storage_gateway
-from testing.cluster import admin, bare, cluster, namespace, nodes, recorders
 from testing.examples import OTHERS, SEED, examples
 
-__all__ = [
-    "admin",
-    "aws",
-    "bare",
-    "cluster",
-    "ec2",
-    "ecs",
-    "elasticmq",
-    "ministack",
-    "namespace",
-    "nodes",
-    "recorders",
-    "sqs_proxy",
-    "sqs_server",
-    "storage_gateway",
-]
+gc.disable()  # until all is collected
 
 # A shell that starts the suite in the background has it ignore SIGINT, and all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,6 +37,7 @@ _TOOLING = {
     "test_testbed_cluster.py",
 }
 _FOLDER = Path(__file__).parent
+_WITH_SERVERS = {"integration", "e2e", "node"}
 
 # Neither chance, earlier failures nor how busy the machine is decide what is tried: see testing/examples.py.
 _base = settings.get_profile("ci")
@@ -81,6 +65,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> None:
+    """Collects nothing."""
+    if file_path.relative_to(_FOLDER).parts[0] in _WITH_SERVERS:
+        parent.config.pluginmanager.import_plugin("testing.servers")
+
+
 def pytest_report_header() -> str:
     """Told with every run."""
     return f"random tests: {f'MODEL_SEED={SEED}' if OTHERS else 'those of every run'}"
@@ -92,6 +82,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -23,7 +23,7 @@ from caretaker.api.daemontask import (
 )
 from caretaker.registry import DAEMON_TASK
 from testing import manifests
-from testing.customobjects import Objects, Spec, examples_of, in_own_namespace
+from testing.customobjects import Objects, Spec, in_own_namespace
 from testing.daemontasks import (
     DISRUPTED,
     POD,
@@ -34,6 +34,7 @@ from testing.daemontasks import (
     rules,
     task,
 )
+from testing.examplefiles import examples_of
 
 EXAMPLES = examples_of(DAEMON_TASK)
 

@@ -25,7 +25,8 @@ from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.targets.factory import registry
 from testing import manifests
-from testing.customobjects import Objects, Spec, examples_of, in_own_namespace
+from testing.customobjects import Objects, Spec, in_own_namespace
+from testing.examplefiles import examples_of
 from testing.s3refreshes import (
     ACCOUNT,
     GATEWAY,

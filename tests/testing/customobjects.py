@@ -1,12 +1,11 @@
 """Custom resources as any client of the API server sees them: created, read, and refused with what reason."""
 
 import json
-import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import kubernetes
 import pytest
@@ -16,14 +15,6 @@ from caretaker.api.names import API_VERSION, GROUP, VERSION
 from caretaker.registry import KindInfo
 
 Spec = dict[str, Any]
-EXAMPLES: Final = Path(__file__).parents[2] / "examples"
-
-
-def examples_of(info: KindInfo) -> list[Path]:
-    """The files of examples/ that hold this kind, and hold no other."""
-    files = sorted(EXAMPLES.glob("*.yaml"))
-    kinds = {file: set(re.findall(r"^kind: (\w+)$", file.read_text(), re.MULTILINE)) for file in files}
-    return [file for file in files if kinds[file] == {info.kind}]
 
 
 class Objects:

@@ -7,8 +7,8 @@ import msgspec
 from caretaker.api.s3refresh import TargetSpec
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets.factory import registry
-from testing.customobjects import Spec
 
+Spec = dict[str, Any]
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
 QUEUE = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/events"

@@ -12,7 +12,7 @@ from caretaker.api.conditions import PolicyReason
 from caretaker.api.imds import Spec
 from caretaker.registry import IMDS_POLICY
 from testing import manifests
-from testing.customobjects import examples_of
+from testing.examplefiles import examples_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "spec" / "imdspolicy.md").read_text()

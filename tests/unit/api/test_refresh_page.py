@@ -24,7 +24,7 @@ from caretaker.s3refresh.targets.factory import registry
 from caretaker.s3refresh.targets.headers import RESERVED
 from caretaker.s3refresh.targets.payload import payload_of
 from testing import manifests
-from testing.customobjects import examples_of
+from testing.examplefiles import examples_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "spec" / "s3aggregatedrefresh.md").read_text()

@@ -9,7 +9,7 @@ from caretaker.api import conditions, names
 from caretaker.api.conditions import EcsReason, Reason
 from caretaker.registry import DAEMON_TASK
 from testing import manifests
-from testing.customobjects import examples_of
+from testing.examplefiles import examples_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "spec" / "daemontask.md").read_text()

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from awsdoubles.clients import REGION
 from caretaker.daemontask.ecs.check import Answer, Call, UnclearError
-from unit.daemontask.ecs.played import ASG, Played
+from unit.daemontask.ecs.played import ASG, REGION, Played
 
 NEEDED = [
     ("describe_services", "services", {}),
