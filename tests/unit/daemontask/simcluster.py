@@ -65,6 +65,7 @@ class SimCluster:
         self.node_log: list[Change] = []
         self.pod_log: list[Change] = []
         self.recorded: set[str] = set()  # UIDs of Pods that the ledger has had, whatever became of it
+        self._records: dict[str, tuple[Any, Any]] = {}  # resourceVersion -> (wire object, its record)
         self._standing: dict[str, Entry] = {}  # node UID -> its last entry
         self.intended: set[tuple[str, str, int]] = set()  # (node UID, run key, seq) of every intent
         self.renewed: set[tuple[str, str, int]] = set()  # those that follow a run of another template
@@ -101,7 +102,7 @@ class SimCluster:
         self._set_node(self.nodes[name], boot_id=f"boot-{next(self._serial)}", ready=True)
 
     def set_ready(self, name: str, ready: bool) -> None:
-        self._set_node(self.nodes[name], boot_id=self.nodes[name].record().boot_id, ready=ready)
+        self._set_node(self.nodes[name], boot_id=self.record(self.nodes[name]).boot_id, ready=ready)
 
     def collect(self) -> None:
         """The Pod garbage collector: Pods bound to nodes that are gone."""
@@ -117,7 +118,7 @@ class SimCluster:
         free = not (pod.spec.node_name or pod.metadata.deletion_timestamp)
         if free and target in self.nodes:
             for judge in self.on_bind:
-                judge(pod.record())
+                judge(self.record(pod))
             self._set_pod(pod, target, "Running")
 
     def stick(self, name: str) -> None:
@@ -227,6 +228,15 @@ class SimCluster:
 
     # ---------------------------------------------------------------- what it knows
 
+    def record(self, wire: Any) -> Any:
+        """What an operator reads of a Node or Pod, worked out once for each: what was handed out never
+        changes."""
+        version = wire.metadata.resource_version
+        known = self._records.get(version)
+        if known is None or known[0] is not wire:
+            known = self._records[version] = (wire, wire.record())
+        return known[1]
+
     @property
     def spec(self) -> Spec:
         return read_spec(msgspec.json.encode(self._spec))
@@ -251,7 +261,7 @@ class SimCluster:
 
     def last_needed(self, node_uid: str) -> int:
         """The last version at which the node needed a run; now, for one that is gone: nobody is harmed."""
-        node = next((n.record() for n in self.nodes.values() if n.metadata.uid == node_uid), None)
+        node = next((self.record(n) for n in self.nodes.values() if n.metadata.uid == node_uid), None)
         if node is None or self.needs_run(node, self.entries().get(node.name)):
             return self.version
         return self._needed.get(node_uid, 0)
@@ -376,7 +386,7 @@ class SimCluster:
         if wanted.get("resourceVersion", pod.metadata.resource_version) != pod.metadata.resource_version:
             raise ApiError(409, "Conflict", "the ResourceVersion in the precondition differs", path=path)
         for judge in self.on_delete:
-            judge(pod.record())
+            judge(self.record(pod))
         self.writes += 1
         return self.delete_pod(name)
 
@@ -394,7 +404,7 @@ class SimCluster:
         return {"spec": {"containers": [{"name": "main", "image": image}]}}
 
     def _set_node(self, node: WireNode, *, boot_id: str, ready: bool) -> None:
-        before = node.record()
+        before = self.record(node)
         since = before.ready_since
         if (before.ready, before.boot_id) != (ready, boot_id):  # a kubelet that is not heard of tells nothing
             since = self.time_of(node.metadata.name) if ready else self.clock.now
@@ -436,7 +446,7 @@ class SimCluster:
         # while a delete is under way. What ends later it cannot know. But once an entry stands in place of a
         # broken one, a Pod of an earlier run tells nothing, whenever it ends.
         new = {e.node_uid: e for e in entries.values() if self._standing.get(e.node_uid) != e}
-        for pod in (wire.record() for wire in self.pods.values()) if new else ():
+        for pod in (self.record(wire) for wire in self.pods.values()) if new else ():
             said = new.get(pod.node_uid)
             if said is not None and pod.seq <= said.ended and (pod.terminal or _is_followed(pod, said)):
                 self.recorded.add(pod.uid)
@@ -448,7 +458,7 @@ class SimCluster:
                 if entry.before is not None and entry.before.revision != entry.revision:
                     self.renewed.add(intended)
         for name, node in self.nodes.items():
-            record = node.record()
+            record = self.record(node)
             if self.needs_run(record, entries.get(name)):
                 self._needed[record.uid] = self.version
 

@@ -49,7 +49,7 @@ class SlowCluster(SimCluster):
 
     def run(self, name: str, wish: Phase) -> None:
         """The scheduler, and the kubelet from the beginning of the Pod to its end."""
-        pod = self.pods[name].record()
+        pod = self.record(self.pods[name])
         if pod.deletion:
             self.let_go(name)
         elif pod.annotations[names.POD_NODE_NAME] in self.rejecting and not pod.node_name:
@@ -98,7 +98,7 @@ class SlowCluster(SimCluster):
         """As the API server does: what no node has, or what has ended, goes at once, unless a finalizer
         keeps it; the kubelet has to let go of the rest."""
         pod = self.pods[name]
-        bound = bool(pod.spec.node_name) and not pod.record().terminal
+        bound = bool(pod.spec.node_name) and not self.record(pod).terminal
         if name not in self.kept and not bound:
             return self.drop_pod(name)
         if pod.metadata.deletion_timestamp is not None:
@@ -153,7 +153,7 @@ class SlowCluster(SimCluster):
 
     def _tell(self, pod: WirePod, judges: list[Callable[[Pod], None]]) -> None:
         for judge in judges:
-            judge(pod.record())
+            judge(self.record(pod))
 
     def _set_node(self, node: WireNode, *, boot_id: str, ready: bool) -> None:
         if ready:

@@ -222,7 +222,7 @@ class Limits:
     # ------------------------------------------------------------ what is true
 
     def _nodes(self) -> Iterable[Node]:
-        return [wire.record() for wire in self._cluster.nodes.values()]
+        return [self._cluster.record(wire) for wire in self._cluster.nodes.values()]
 
     def _since(self, version: int) -> list[Terms]:
         """All that were in effect at this version or later. Nodes may be seen later than the spec: each spec
@@ -236,7 +236,7 @@ class Limits:
         """Nodes with a Pod that is not over. One of a node that has been dead for long holds nothing, nor
         does one that no node can get any more."""
         found = set()
-        for pod in (wire.record() for wire in self._cluster.pods.values()):
+        for pod in (self._cluster.record(wire) for wire in self._cluster.pods.values()):
             node = pod.node_name or pod.annotations[names.POD_NODE_NAME]
             over = pod.terminal or (pod.deletion and not pod.node_name)
             if not over and node in self._cluster.nodes and not self._is_dead(node, pod.created, terms):
@@ -253,7 +253,11 @@ class Limits:
     def _disrupted(self, ran: set[str], run: Run) -> set[str]:
         """Of these nodes those without a Pod that gave up their slot: their ends show no failure, and they
         were blocked since, or nobody knows of the ends any more."""
-        live = {pod.node_uid for pod in (p.record() for p in self._cluster.pods.values()) if not pod.terminal}
+        live = {
+            pod.node_uid
+            for pod in (self._cluster.record(p) for p in self._cluster.pods.values())
+            if not pod.terminal
+        }
         once = self._cluster.spec.at_most_once
         found = set()
         for node in self._nodes():
@@ -311,7 +315,7 @@ class Limits:
         saw = self._leader().saw["nodes"]
         for _, version, wire in reversed(self._cluster.node_log):
             if wire.metadata.uid == uid:
-                yield wire.record()
+                yield self._cluster.record(wire)
                 if version <= saw:
                     return
 
@@ -365,7 +369,7 @@ class Limits:
             good = [end for end in self._of(node, terms) if end.pod.phase == "Succeeded" and not behind]
             if rest and any(end.at <= since < math.floor(end.at) + rest for end in good):
                 found.add(node.name)
-            for pod in (wire.record() for wire in self._cluster.pods.values()):
+            for pod in (self._cluster.record(wire) for wire in self._cluster.pods.values()):
                 late = self._cluster.clock.now >= max(pod.created, since) + deadline
                 mine = pod.node_uid == node.uid and run_of(pod) == terms.run(node.name)
                 if mine and late and pod.node_name and not (pod.terminal or pod.deletion):
@@ -377,7 +381,11 @@ class Limits:
         deadline. Without those whose times come from a clock that is ahead."""
         now, leader = self._cluster.clock.now, self._leader()
         deadline = max(one.spec.progress_deadline_seconds for one in every)
-        live = {pod.node_uid for pod in (p.record() for p in self._cluster.pods.values()) if not pod.terminal}
+        live = {
+            pod.node_uid
+            for pod in (self._cluster.record(p) for p in self._cluster.pods.values())
+            if not pod.terminal
+        }
         found = set()
         for node in self._nodes():
             ends, ahead = failing.get(node.name, []), self._cluster.ahead.get(node.name, 0.0) > 0

@@ -84,7 +84,9 @@ class SimWorld:
             self.cluster.finish(name, phase)
 
     def live_pods(self) -> list[str]:
-        return [name for name, pod in sorted(self.cluster.pods.items()) if not pod.record().terminal]
+        return [
+            name for name, pod in sorted(self.cluster.pods.items()) if not self.cluster.record(pod).terminal
+        ]
 
     def set_clock(self, seconds: float) -> None:
         """Somebody sets the operators' clock; no time passes."""
@@ -100,7 +102,7 @@ class SimWorld:
     # ------------------------------------------------------------ the judge
 
     def judge(self, pod: Pod) -> None:
-        same = [p.record() for p in self.cluster.pods.values() if p.record().node_uid == pod.node_uid]
+        same = [p for p in map(self.cluster.record, self.cluster.pods.values()) if p.node_uid == pod.node_uid]
         # An operator whose clock was set may give up an intent while its Pod is on its way, and start anew.
         apart = self.cluster.spec.at_most_once and self.clock_set >= self.acting.began
         assert apart or all(p.terminal for p in same), f"a second live Pod for {pod.node_uid}"
@@ -187,7 +189,7 @@ class SimWorld:
 
     def converged(self) -> bool:
         entries = self.cluster.entries()
-        nodes = [node.record() for node in self.cluster.nodes.values()]
+        nodes = list(map(self.cluster.record, self.cluster.nodes.values()))
         stale = [node for node in nodes if self.cluster.needs_run(node, entries.get(node.name))]
         return not stale and not self.live_pods()
 
