@@ -81,7 +81,7 @@ def _beyond(call: Callable[[], Any], most: float, base: Callable[[], Any]) -> fl
     if took > spent + most / 2:
         spent = took = float("inf")
         for _ in range(TRIES):  # by turns: both meet the same machine
-            spent = min(spent, seconds(base, spent))
+            spent = min(spent, seconds(base))
             took = min(took, seconds(call, spent))
             if took <= spent + most / 2:
                 break

@@ -78,7 +78,7 @@ class Next(msgspec.Struct, frozen=True):
 class Kind(Protocol, Generic[S, P, O]):
     """The contract of a kind: S is its snapshot, P its plan, O the outcome of its writes.
 
-    A pass calls gather, plan, recheck, before, status, observe, after, events and requeue. It may end after
+    A pass calls gather, plan, recheck, before, requeue, status, observe, after and events. It may end after
     any of them, and with it the process: the next pass starts from what is stored. A kind subclasses this
     class: methods that have nothing to do in it are left to the defaults.
     """

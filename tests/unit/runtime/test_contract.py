@@ -12,6 +12,7 @@ from caretaker.app import WIRINGS
 from caretaker.aws.calls import Aws
 from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
+from caretaker.daemontask.targets import Targets
 from caretaker.kube.client import KubeClient
 from caretaker.kube.store import Store
 from caretaker.obs.imds_metrics import STATES
@@ -63,6 +64,12 @@ def test_a_kind_takes_and_awaits_what_the_contract_says(made: type, name: str) -
 def test_a_kind_is_a_subclass_of_the_contract(made: type) -> None:
     """mypy then compares the types of each method with the contract's."""
     assert Kind in made.__mro__
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_step_of_a_target_is_called(name: str) -> None:
+    """Targets stands between the loop and them: a default of the contract would leave theirs out."""
+    assert name in vars(Targets) or not any(name in vars(target) for target in TARGETS)
 
 
 def test_kinds_that_watch_one_resource_declare_the_same_watch() -> None:
