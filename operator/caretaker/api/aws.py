@@ -1,7 +1,7 @@
-"""`spec.aws` and what its neighbours name: the struct every kind shares, queue URLs and ARNs.
+"""`spec.aws` and the queues beside it: the struct that every kind shares, queue URLs and ARNs.
 
-Pure data. Field semantics are documented in the CRDs; whether a namespace may use what it names is decided
-in grants.py.
+Pure data. Field semantics are documented in the CRDs; grants.py decides whether a namespace may use an
+identity, a queue or an endpoint.
 """
 
 import re
@@ -32,7 +32,7 @@ class SecretRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AwsSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """`spec.aws`: as whom, and where, AWS is called. Empty values count as not given.
+    """`spec.aws`: identity, region and endpoints of calls to AWS. Empty values count as not given.
 
     endpoint_urls is keyed by service as boto3 names it (sqs, storagegateway, sts).
     """
@@ -49,7 +49,7 @@ class AwsSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return self.credentials_secret_ref.name
 
     def endpoint_url(self, service: str) -> str:
-        """Where the spec wants `service` called; "" leaves it to AWS_ENDPOINT_URL_* and AWS's own."""
+        """The spec's endpoint of `service`; "" = that of AWS_ENDPOINT_URL_*, else AWS's own."""
         return self.endpoint_urls.get(service, "")
 
 
@@ -62,8 +62,8 @@ def queue_arn(url: str, region: str) -> str:
     """The ARN of the queue that a request for `url`, sent in `region`, reaches.
 
     SQS takes account and name from the URL's path, the region from where the request is sent: the URL's own
-    host decides nothing. Raises ValueError saying what to write instead: a path that is not /ACCOUNT/NAME, or
-    an amazonaws.com host of another region.
+    host decides nothing. Raises ValueError with a correction for a path that is not /ACCOUNT/NAME, or an
+    amazonaws.com host of another region.
     """
     try:
         parts = urlsplit(url)

@@ -17,7 +17,7 @@ IntOrPercent = int | str
 
 MAX_TEMPLATE_BYTES = 256 * 1024
 MAX_HOLDERS = 20  # status.slots.holders
-MAX_LISTED = 50  # failedNodes and blockedNodes: status stays the same size whatever the number of nodes
+MAX_LISTED = 50  # failedNodes and blockedNodes: the size of status does not depend on the number of nodes
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -137,7 +137,7 @@ class Slot(Wire, frozen=True):
 
 
 class SlotStatus(Wire, frozen=True, omit_defaults=False):
-    """How many slots there are, and who holds them."""
+    """The number of slots, and their holders."""
 
     width: int
     held: int
@@ -181,13 +181,13 @@ class ObservedSchedule(Wire, frozen=True):
     since: str
 
 
-# Counted in floats by some who read it.
+# Some readers decode numbers as floats.
 Figure = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class LedgerStatus(Wire, frozen=True, omit_defaults=False):
-    """How much the ledger held at the last write; less later is a loss, not a fresh start. No figure here
-    ever exceeds what the ledger had."""
+    """The size of the ledger at the last write; less later is a loss, not a fresh start. No figure here
+    ever exceeds one that the ledger had."""
 
     shards: int = 0  # NOT_KNOWN where it could not be read
     recorded: Figure = 0  # nodes

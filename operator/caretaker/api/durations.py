@@ -1,7 +1,7 @@
 """Durations as people write them in specs: `30s`, `1m30s`, `10m`, `6h`.
 
 Pure. The form is that of metav1.Duration without fractions, signs and units below a second; the CRD's pattern
-is the same, so that whatever the API server accepts can be read here.
+is the same, so that every duration that the API server accepts can be read here.
 """
 
 import re
@@ -15,7 +15,7 @@ _PARTS: Final = re.compile(r"([0-9]{1,6})([hms])")
 _SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
 
 
-@lru_cache(maxsize=256)  # the same few are read in every pass; what raises is not kept
+@lru_cache(maxsize=256)  # the same few are read in every pass; errors are not cached
 def seconds(text: str) -> float:
     """`1m30s` -> 90.0. Raises ValueError, with the expected form, for anything else; the empty text is 0."""
     if not _WHOLE.fullmatch(text):

@@ -11,7 +11,7 @@ import msgspec
 from caretaker.api.aws import AwsSpec
 from caretaker.api.hashing import h10
 
-MAX_CLUSTERS: Final = 100  # in status: it stays the same size whatever the number of clusters
+MAX_CLUSTERS: Final = 100  # in status: its size does not depend on the number of clusters
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -19,7 +19,8 @@ class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class EcsAws(Wire, frozen=True):
-    """As whom and where AWS is called: the fields of spec.aws of the other kinds, Secrets apart."""
+    """Identity, region and endpoints of calls to AWS: the fields of spec.aws of the other kinds, Secrets
+    apart."""
 
     region: str
     role_arn: str = msgspec.field(name="roleARN", default="")
@@ -58,8 +59,8 @@ class EcsSpec(Wire, frozen=True):
 
 
 class EcsCluster(Wire, frozen=True):
-    """One cluster as it was looked at last. `reason`, `message`: why its service is left as it is, or what is
-    doubtful about it."""
+    """One cluster as it was looked at last. `reason`, `message`: why its service is left as it is, or a
+    doubt about it."""
 
     cluster: str
     desired_count: int | None = None

@@ -47,7 +47,7 @@ _CARRIERS: Final = tuple(map(ip_network, ("64:ff9b::/96", "::ffff:0:0:0/96", "::
 
 
 def host_of(url: str) -> str:
-    """The host of a URL, in lower case. Raises ValueError saying what to write instead."""
+    """The host of a URL, in lower case. Raises ValueError with a correction."""
     found = re.match(URL, url)
     if found is None or url.endswith("\n"):
         raise ValueError(

@@ -102,7 +102,7 @@ def refusals(
     queues: Mapping[str, str] | None = None,
     at: str = "spec.aws",
 ) -> tuple[Refusal, ...]:
-    """Why a resource in `namespace` (CLUSTER: in none) may not do what its spec asks; empty when it may.
+    """Why the spec of a resource in `namespace` (CLUSTER: in none) is not allowed; empty when it is.
 
     `at` is where `aws` stands in the resource. `queues` maps the field of each queue URL
     (spec.source.sqs.queueURL) to the URL. One entry has to grant it all, so that a role granted for one queue

@@ -96,7 +96,7 @@ class Selector(Wire, frozen=True):
 
 
 class Aws(Wire, frozen=True):
-    """As whom EC2 is called: api/aws.py without Secrets, which have a namespace and this kind has none."""
+    """The identity that calls EC2: api/aws.py without Secrets, which have a namespace; this kind has none."""
 
     region: str = ""
     role_arn: str = msgspec.field(name="roleARN", default="")
@@ -312,8 +312,8 @@ class ScanStatus(Wire, frozen=True, omit_defaults=False):
 
 
 class Status(Wire, frozen=True, omit_defaults=False):
-    """IMDSPolicy status. It is written as a merge patch: an object that left something out would keep what
-    stands there."""
+    """IMDSPolicy status. It is written as a merge patch: an object that left a field out would keep the
+    field's stored value."""
 
     observed_generation: int = -1
     conditions: tuple[Condition, ...] = ()

@@ -19,7 +19,7 @@ MAX_SEQ: Final = 2**62  # it has room for a resourceVersion
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
-# gc=False here and on what plans are made of: these hold no cycles, and with tens of thousands of them every
+# gc=False here and on the parts of plans: these hold no cycles, and with tens of thousands of them every
 # full collection would stop the loop (the longest plan for 5,000 nodes: 42 ms with, 30 ms without).
 
 
@@ -326,7 +326,7 @@ class WirePod(msgspec.Struct):
         has_message = False
         for init, group in ((True, self.status.init_container_statuses), (False, self._in_order())):
             for container in group or ():
-                # Of those that succeeded one has results: the others' words need no room in the store.
+                # Of the succeeded containers one has results: the store needs no messages of the others.
                 failed = container.state.terminated is not None and container.state.terminated.exit_code != 0
                 end = container.end(init, wanted=failed or not (init or has_message))
                 if end is not None:
@@ -343,8 +343,8 @@ class WirePod(msgspec.Struct):
         return next((c.waiting for c in (*(inits or ()), *(self._in_order() or ())) if c.waiting), "")
 
     def _failures(self) -> int:
-        """With OnFailure of every container, as batch/v1 counts; with Never one may have a policy of its own,
-        and a sidecar has."""
+        """Failures of every container with OnFailure, as batch/v1 counts; with Never a container may have a
+        policy of its own, and a sidecar has."""
         inits = self.status.init_container_statuses if self.spec.restart_policy == "OnFailure" else None
         return sum(c.failures for c in (*(inits or ()), *(self.status.container_statuses or ())))
 
@@ -359,7 +359,7 @@ class WirePod(msgspec.Struct):
         """When its last container ended, or, without any, when its kubelet refused it; by that one's clock.
 
         Creation and binding have the API server's time. A kubelet that took the Pod up before them has a slow
-        clock: what it says is moved by the difference.
+        clock: its times are moved by the difference.
         """
         status, placed, moved = self.status, created, 0.0
         for condition in status.conditions or ():

@@ -76,8 +76,8 @@ class _Template(_Camel):
 
 
 def wrong_type(template: dict[str, Any], at: str = "spec.template") -> str:
-    """What has a wrong type and which, with its path in the resource, where the template is `at`; "" when
-    nothing has."""
+    """The type error of a field, with the field's path in the resource; "" = there is none. `at`: the path of
+    the template."""
     try:
         msgspec.convert(template, _Template)
     except msgspec.ValidationError as error:

@@ -47,7 +47,7 @@ def format_micros(seconds: float) -> str:
 def stamp_after(now: float, earlier: Iterable[str]) -> str:
     """A mark for something asked now: `now` with microseconds, or just after the latest of `earlier`.
 
-    `earlier` are marks of this form or empty; one may lie ahead, set by a machine whose clock is.
+    `earlier` are marks of this form or empty; one may lie ahead, set by a machine whose clock is ahead.
     """
     latest = parse_time(max(earlier, default=""))
     return format_micros(now if latest is None or latest < now else latest + 1e-5)
