@@ -35,8 +35,8 @@ class Aws:
     observer  notified of requests, connections and long polls, in their threads
     rates     overrides of services.policy, by service
 
-    Calls raise AwsError and what the guard raises. A cancelled call that was already sent goes on: its
-    outcome is not known.
+    Calls raise AwsError and the guard's errors. A cancelled call that was already sent goes on: its outcome
+    is not known.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ class Instance(TypedDict, total=False):
 
 
 class Reservation(TypedDict, total=False):
-    """Instances that were launched together, and the account whose they are."""
+    """Instances that were launched together, and the account that owns them."""
 
     OwnerId: Name
     Instances: Required[list[Instance]]
@@ -96,7 +96,7 @@ class DescribeLaunchTemplateVersionsResult(TypedDict, total=False):
 
 
 class TagDescription(TypedDict, total=False):
-    """A tag and what carries it."""
+    """A tag and its resource."""
 
     ResourceId: Required[Name]
     Key: Required[str]
@@ -156,5 +156,5 @@ class Ec2Writer(Protocol):
         InstanceMetadataTags: str = ...,
         DryRun: bool = ...,
     ) -> ModifyResult:
-        """Change one instance; what is not given stays. With DryRun nothing is changed, and the answer is
-        always an error: DryRunOperation = it would be allowed."""
+        """Change one instance; options that are not given keep their values. With DryRun nothing is changed,
+        and the answer is always an error: DryRunOperation = it would be allowed."""

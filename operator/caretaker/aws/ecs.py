@@ -103,7 +103,7 @@ class ManagedScaling(TypedDict, total=False):
 
 
 class AutoScalingGroupProvider(TypedDict, total=False):
-    """What is read of it."""
+    """The fields that are read."""
 
     managedScaling: ManagedScaling
 

@@ -41,7 +41,7 @@ class Keys(msgspec.Struct, frozen=True):
         values = {}
         for name in (ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN):
             try:
-                # A line break at the end is what `echo` leaves; it is never part of a key.
+                # `echo` leaves a line break at the end; it is never part of a key.
                 values[name] = base64.b64decode(data.get(name, ""), validate=True).decode("ascii").strip()
             except (binascii.Error, UnicodeDecodeError):
                 raise ValueError(f"its key {name} is not base64 of plain text") from None
@@ -79,7 +79,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     keys              None = the standard chain of the process: the operator's own
     role_arn          assumed with those; "" = not
-    external_id       part of the identity: the same role under another external ID is another's
+    external_id       part of the identity: the same role under another external ID is another identity
     sts_region        where the role is assumed; "" without a role, so that regions share an identity
     sts_endpoint_url  "" = AWS_ENDPOINT_URL_STS, else AWS's own
     user              the resource that the role is assumed for: each has its own session; None without a role

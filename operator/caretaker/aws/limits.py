@@ -21,7 +21,7 @@ class Limiter:
         self._buckets: dict[Hashable, TokenBucket] = {}
 
     async def wait(self, key: Hashable, rate: Rate) -> None:
-        """Until the key's next token. A waiter that is cancelled has spent its own."""
+        """Wait for the key's next token. A cancelled waiter has spent its token."""
         seconds = self._bucket(key, rate).take(self._now())
         if seconds > 0:
             await asyncio.sleep(seconds)

@@ -21,7 +21,7 @@ def read_only(service: S) -> S:
 
 
 class _ReadOnly:
-    """Passes on what changes nothing."""
+    """Passes on reads and refuses writes."""
 
     def __init__(self, service: Any) -> None:
         self._service = service

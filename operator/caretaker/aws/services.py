@@ -44,7 +44,7 @@ _POLICIES: Final = {
     # Each look has its number of calls, and a backoff of its own. Of clusters 50 reads at once, 20 a second,
     # of services more (Amazon ECS API reference, "Request throttling").
     "ecs": Policy(attempts=1, rate=Rate(20, 50)),
-    # Its limits are not published, and are shared with what scales the groups.
+    # Its limits are not published, and are shared with the autoscalers of the groups.
     "autoscaling": Policy(rate=Rate(5, 20)),
 }
 _DEFAULT: Final = Policy()

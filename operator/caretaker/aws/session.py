@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True):
                        threads to others
     polls              long polls at a time
     instance_identity  take credentials from the instance metadata service where there are no others
-    connect_seconds, read_seconds  of one request that is no long poll; together what the Lease must outlive
+    connect_seconds, read_seconds  of one request that is no long poll; the Lease must outlive their sum
     egress_check       checks the addresses of endpoints from a spec. None: no check, for commands that a user
                        runs. Endpoints from the environment are an administrator's and are not checked
     cluster            name of the cluster, for the session names of roles; "" = not known
@@ -104,7 +104,7 @@ class ClientPool:
 
         poll: a client for long polls, whose reads time out later.
 
-        Raises what botocore raises: no region, no credentials, a profile that is not there.
+        Raises the errors of botocore: no region, no credentials, a profile that is not there.
         """
         key = (client_key.shared, poll)
         client = self._pooled(key, client_key.identity)
@@ -123,7 +123,7 @@ class ClientPool:
     def renew(self, identity: Identity) -> None:
         """Get credentials that are not about to expire: blocks on STS where a role has to be assumed.
 
-        Raises what botocore raises.
+        Raises the errors of botocore.
         """
         with self._create_lock:
             if identity.role_arn:

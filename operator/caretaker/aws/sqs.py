@@ -12,7 +12,7 @@ from caretaker.aws.text_limits import Name
 
 
 class Message(TypedDict, total=False):
-    """One received message; Attributes holds what MessageSystemAttributeNames asked for."""
+    """One received message; Attributes holds the attributes that MessageSystemAttributeNames asked for."""
 
     MessageId: Required[Name]
     ReceiptHandle: Required[str]
