@@ -38,7 +38,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> KindInfo:
-        """Of a document of ours."""
+        """The kind of one of our documents."""
         return _BY_KIND[self.body["kind"]]
 
     @property
@@ -137,7 +137,7 @@ def _is_ours(document: Document) -> bool:
 
 
 def _checked(document: Document) -> Document:
-    """Without what the server sets; CommandError if metadata.name is missing."""
+    """Without the fields that the server sets; CommandError if metadata.name is missing."""
     meta = document.body.get("metadata")
     name = meta.get("name") if isinstance(meta, dict) else None
     if not isinstance(meta, dict) or not isinstance(name, str) or not name:

@@ -1,4 +1,4 @@
-"""What a kind brings to `plan` and `status`, and the options that it gets. Data alone."""
+"""The parts of `plan` and `status` that a kind provides, and the options that it gets. Data alone."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

@@ -85,7 +85,7 @@ async def _existing(session: Session, document: Document, namespace: str, wanted
         if error.not_found and kind_missing(error) is None:
             return None
         raise
-    # One that is being deleted makes room for another, with a UID and a record of its own.
+    # An object that is being deleted makes room for another, with a UID and a record of its own.
     return None if found.metadata.deletion_timestamp else found
 
 

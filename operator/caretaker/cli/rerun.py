@@ -58,7 +58,7 @@ def add(commands: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Prints what will run."""
+    """Prints the runs that will start."""
     _, name = named(args.resource)
     nodes = names_in(args.nodes) if args.nodes is not None else None
 

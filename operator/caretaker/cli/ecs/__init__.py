@@ -1,1 +1,1 @@
-"""What `plan` and `status` show of a DaemonTask with an ECS target."""
+"""The output of `plan` and `status` for a DaemonTask with an ECS target."""

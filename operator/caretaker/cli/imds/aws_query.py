@@ -29,7 +29,7 @@ async def observe(
     client: KubeClient, mine: Read, others: Sequence[Read], nodes: Sequence[Node], now: float
 ) -> tuple[Status, Plan, Enforced]:
     """(the status that the operator would write of an audit, with every command however long it is; its plan;
-    what Enforce would do). `client` lists EC2NodeClasses."""
+    the changes that Enforce would make). `client` lists EC2NodeClasses."""
     policies = [policy for one in (mine, *others) if (policy := one.policy()) is not None]
     async with Aws(Options(instance_identity=True)) as aws:
         provider = LaunchTemplateProvider(aws.ec2, aws.autoscaling, client)

@@ -35,7 +35,7 @@ _CREDENTIALS_NOTE = (
 
 
 class _Forecast(NamedTuple):
-    """Lines: what differs by group, and what Enforce would do about it."""
+    """Lines: the differences by group, and the changes that Enforce would make."""
 
     differences: list[str]
     enforce: list[str]

@@ -46,7 +46,7 @@ def listed(names: list[str], *, wide: bool) -> str:
 
 
 def dirty(target: TargetState, *, wide: bool) -> str:
-    """What waits."""
+    """The buckets and folders that wait."""
     return "-" if target.dirty is None else listed(names_in(target.dirty.waiting), wide=wide)
 
 

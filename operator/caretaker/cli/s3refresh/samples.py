@@ -1,4 +1,4 @@
-"""`--sample s3://BUCKET/KEY`: what an event of an object would make stale. Pure."""
+"""`--sample s3://BUCKET/KEY`: the targets that an event of an object would make stale. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
