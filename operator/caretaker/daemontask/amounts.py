@@ -1,6 +1,6 @@
 """How many nodes and how long, where a spec says so in text: whether it can be computed with.
 
-Pure: Spec -> (Spec, faults). The CRD lets no other text in; what an older and looser one has stored is found
+Pure: Spec -> (Spec, faults). The CRD lets no other text in; text that an older and looser CRD let in is found
 here, before a plan counts with it.
 """
 

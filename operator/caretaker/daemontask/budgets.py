@@ -51,8 +51,8 @@ def allowed_words(budget: Allowance) -> str:
 
 
 def held_words(budget: Allowance, waiting: int, outdated: int) -> str:
-    """The same, and whom it holds back: nodes that wait for a run, and active ones whose run a newer one is
-    to replace."""
+    """The same, and the nodes that it holds back: nodes that wait for a run, and active ones whose run a
+    newer one is to replace."""
     held = [f"{waiting} node(s) wait"] if waiting else []
     if outdated:
         held.append(f"{outdated} active node(s) keep the run that is to be replaced")

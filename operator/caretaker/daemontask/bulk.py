@@ -43,8 +43,8 @@ class Bulk:
     """The allowance of one namespace, for Pods and for passes. The size of a Pod is its cost_of().
 
     A task with a waiting Pod has a turn: the time by which the bytes used before it asked are refilled. Then
-    it may create one, whatever other tasks have used since. A task without a waiting Pod has no turn: many
-    idle tasks would otherwise all create a Pod at once.
+    it may create one, however much other tasks have used since. A task without a waiting Pod has no turn:
+    many idle tasks would otherwise all create a Pod at once.
     """
 
     def __init__(self, now: float) -> None:

@@ -142,7 +142,7 @@ def _stuck(inputs: StatusInput) -> ConditionState | None:
 
 
 def _refused_nodes(inputs: StatusInput) -> ConditionState | None:
-    """Once no other node waits; one refused node holds up nothing."""
+    """Refused Pods are reported once no other node waits; one refused node does not delay the others."""
     if not inputs.plan.refused or inputs.pending or inputs.complete:
         return None
     return "False", Reason.POD_CREATION_REFUSED, refused_message(inputs)
@@ -235,7 +235,7 @@ LARGE_PODS: Final = (
 
 
 def _moving(inputs: StatusInput) -> ConditionState:
-    """Of a task that nothing is wrong with."""
+    """Progressing of a task without a fault."""
     budget = inputs.plan.budget
     if budget is not None and not budget.nodes:
         return "False", Reason.HELD_BY_BUDGET, held_words(budget, inputs.pending, inputs.plan.outdated)

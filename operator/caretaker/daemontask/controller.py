@@ -308,8 +308,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             return None
 
     async def _record(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Trouble | None:
-        """One patch per shard, at most once a second. Returns what a quota or a policy has against it. Until
-        their intents are written, nothing starts."""
+        """One patch per shard, at most once a second. Returns the refusal of a quota or a policy. Until their
+        intents are written, nothing starts."""
         shards, lost = _loaded(state), snapshot.ledger.lost > 0
         decided = lost and plan.hold != Reason.LEDGER_LOST
         nodes = {*plan.records, *(start.node_name for start in plan.starts)}

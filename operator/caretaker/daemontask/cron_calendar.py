@@ -1,8 +1,8 @@
 """When a cron expression comes round, by the rules of CronJob.
 
-Pure: (expression, time zone, moment) -> moment. A tick is every instant at which the zone's wall clock shows
-what the expression says. So an hour that is left out takes its ticks along, and one that comes twice has
-them twice, as robfig/cron, CronJob's library, has it. cronsim knows fields and calendar; it is given the wall
+Pure: (expression, time zone, moment) -> moment. A tick is every instant at which the zone's wall clock
+matches the expression. So an hour that is left out takes its ticks along, and one that comes twice has them
+twice, as robfig/cron, CronJob's library, has it. cronsim knows fields and calendar; it is given the wall
 clock as if that were UTC: in a zone it follows Debian's cron, which moves some of those ticks and drops some.
 """
 
@@ -35,12 +35,12 @@ class _Field(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """Of the whole field: values, ranges, steps. Each stands in a rule of crds/daemontasks.yaml, too."""
+        """The pattern of the whole field: values, ranges, steps. crds/daemontasks.yaml has it in a rule."""
         item = rf"([*?]|({self.value})(-({self.value}))?)(/0*[1-9][0-9]?)?"
         return f"{item}(,{item})*"
 
     def number(self, value: str) -> int:
-        """Of one value, which may be a name."""
+        """The number of one value, which may be a name."""
         names = [name for name in self.value.split("|") if name.isalpha()]
         return names.index(value.lower()) + self.first if value.isalpha() else int(value)
 

@@ -1,7 +1,7 @@
 """The transitions of a DaemonTask that are Events.
 
 Pure: compares the status that stands with the one being written. Events are about the rollout, never about a
-node: each reason is posted once in a rollout, or once in QUIET seconds of it. What has been posted stands in
+node: each reason is posted once in a rollout, or once in QUIET seconds of it. Posted reasons are stored in
 status, so that a restart repeats nothing. The counts stand in status alone.
 """
 

@@ -1,8 +1,8 @@
 """Runs at most once (`runGuarantee: AtMostOnce`): intents, which are stored before a Pod is created.
 
 Pure. An intent is the record of a run whose end is not known yet, and it says the worst: Failed,
-OutcomeUnknown. So a run that is lost is never repeated, whatever crashed, not even by an operator too old to
-know intents. Its token names the one pass that wrote it: only that pass may create the Pod, and only once.
+OutcomeUnknown. So a lost run is never repeated: after no crash, and not even by an operator too old to know
+intents. Its token names the one pass that wrote it: only that pass may create the Pod, and only once.
 
                       its Pod was seen to end
     written ---------------------------------------> the run's own record
@@ -57,7 +57,7 @@ def intent(start: Start, revision: str, before: Entry | None, token: str, now: f
 
 def sent_at(entry: Entry, now: float) -> Entry:
     """An intent that is only now being written, `now` seconds since the epoch. Its patience counts from then:
-    what came before may have taken long."""
+    the steps before may have taken long."""
     at = int(now)
     runs = tuple(at if run == entry.started_at else run for run in entry.reboot_runs)
     return msgspec.structs.replace(entry, started_at=at, reboot_runs=runs)
@@ -101,8 +101,8 @@ def _after(entry: Entry, before: Entry | None, trigger: str, at: int) -> Entry:
 
 
 def _slim(entry: Entry) -> Entry:
-    """Without what withdrawn() can derive, or what takes too much room: two full entries for each of 1,000
-    nodes are more than a ConfigMap holds."""
+    """Without the fields that withdrawn() can derive or that take too much room: two full entries for each of
+    1,000 nodes are more than a ConfigMap holds."""
     return msgspec.structs.replace(
         entry,
         node_uid="",
@@ -149,8 +149,8 @@ def concluded(spec: Spec, entry: Entry, unstarted: str, now: float, scale: float
 
 
 def withdrawn(entry: Entry) -> Entry:
-    """The entry in place of an intent that ran nothing: what stood there before, else that a run is due. Its
-    seq stays, so that no two intents of a node are for the same name."""
+    """The entry in place of an intent that ran nothing: the entry before it, else that a run is due. Its seq
+    stays, so that no two intents of a node are for the same name."""
     if entry.before is not None:
         runs = tuple(at for at in entry.reboot_runs if at != entry.started_at)
         return msgspec.structs.replace(entry.before, node_uid=entry.node_uid, seq=entry.seq, reboot_runs=runs)

@@ -47,7 +47,7 @@ def _is_current(inputs: DecisionInput, node: Node, pod: Pod) -> bool:
 
 
 def terminating(inputs: DecisionInput, node: Node, live: list[Pod]) -> Decision:
-    """Its containers may run until the Pod is gone, whatever its grace period was."""
+    """Its containers may run until the Pod is gone, however short its grace period was."""
     pod = max(live, key=lambda p: p.deletion)
     message = f"waiting for Pod {pod.name} to go"
     lost = is_lost(inputs, node, pod)
@@ -89,7 +89,7 @@ def _outdated(inputs: DecisionInput, pod: Pod) -> Decision | None:
 
 
 def _pending_pod(inputs: DecisionInput, eligibility: Eligibility, pod: Pod) -> Decision:
-    """Not bound yet: the scheduler has not placed it, or cannot."""
+    """A Pod that is not bound yet: the scheduler has not placed it, or cannot."""
     if eligibility.kind == "excluded" or (eligibility.kind == "blocked" and eligibility.reason == "Cordoned"):
         state: State = "excluded" if eligibility.kind == "excluded" else "blocked"
         return Decision(

@@ -71,8 +71,8 @@ def _behind(index: int, floor: int, shards: Mapping[int, Shard]) -> Loss | None:
 
 
 def expected(reported: LedgerStatus) -> int:
-    """Up to how many shards there are, by status: who did not find one of them counts fewer, but keeps its
-    figure."""
+    """The number of shards that may exist, by status: a process that did not find one of them counts fewer,
+    but keeps that shard's count of writes."""
     return max(reported.shards, len(reported.writes))
 
 

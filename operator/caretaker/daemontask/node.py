@@ -126,9 +126,9 @@ def _keep_slot_of_predecessor(inputs: DecisionInput, node: Node, decision: Decis
 def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod | None]:
     """(Pods that are not terminal, the first terminal Pod that the ledger does not have).
 
-    A live Pod that the ledger has already is a view of the past, since only what ended is recorded: it counts
-    only where no later one is known, lest that one be taken for one too many and be deleted. One that ended
-    before an older one did was one too many, and waits: the ledger goes by seq.
+    A live Pod that the ledger has already is a view of the past, since only ended Pods are recorded: it
+    counts only where no later one is known, lest the later Pod be taken for a surplus one and be deleted. A
+    Pod that ended before an older one did was a surplus one, and waits: the ledger goes by seq.
     """
     if not pods:
         return [], None
@@ -148,7 +148,7 @@ def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod
 
 
 def _unended(inputs: DecisionInput, node: Node, live: list[Pod], entry: Entry | None) -> Entry | None:
-    """The entry of a node none of whose Pods has ended unrecorded."""
+    """The entry of a node without an unrecorded ended Pod."""
     if len(live) == 1 and used_up(inputs.spec, live[0]) and not (entry and was_used_up(entry, live[0])):
         return entry_for(inputs.task_uid, inputs.spec, live[0], node, entry, inputs.now)
     if live:

@@ -1,8 +1,8 @@
 """A pod template without meaningless parts: as the API server would store it, for its revision alone.
 
-Pure: template -> template. What tools add and take away (nulls, empty objects and lists, zeros, defaults that
-are spelt out, other words for a quantity) goes. Whatever may mean something stays, and so does what is not
-known here. Templates that are equal then make Pods that are. It must not be used for the Pod itself.
+Pure: template -> template. Parts that tools add and take away (nulls, empty objects and lists, zeros,
+defaults that are spelt out, other words for a quantity) are removed. Parts that may mean something stay, and
+so do unknown ones. Equal results make equal Pods. It must not be used for the Pod itself.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from caretaker.api.podtypes import STRUCTS
 
-# Pointers, for which Go distinguishes an empty value from none: those whose empty object means nothing.
+# Pointers whose empty object means nothing; for pointers Go distinguishes an empty value from none.
 _EMPTY: Final = frozenset(
     {
         ("Affinity", "nodeAffinity"),
@@ -121,7 +121,8 @@ def _meant(code: str, value: Any) -> Any:
 
 
 def _quantity(value: Any) -> Any:
-    """`1` for 1, `1000m` and `1.0`; what is no quantity, or none that is stored exactly, stays as it is."""
+    """`1` for 1, `1000m` and `1.0`. A value that is no quantity, or none that is stored exactly, stays as it
+    is."""
     found = _QUANTITY.fullmatch(str(value)) if type(value) in (str, int) else None
     if found is None or not (found[2] or found[3]):
         return value

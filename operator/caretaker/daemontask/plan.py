@@ -1,7 +1,7 @@
 """The plan of a DaemonTask: results to record, runs to start, Pods to delete.
 
 Pure: Snapshot -> Plan. Every node has its report (reports.py); here are the decisions that span
-nodes: slots, failure policy, order. Nothing is remembered between two plans but what the Snapshot holds.
+nodes: slots, failure policy, order. Nothing is remembered between two plans but the Snapshot's content.
 """
 
 from collections.abc import Collection, Iterator
@@ -90,7 +90,7 @@ def plan(snapshot: Snapshot) -> Plan:
     result = Plan(requests=requests, counts=dict.fromkeys(_STATES, 0), tick=tick)
     wanting: list[NodeReport] = []
     runs: list[tuple[str, Entry]] = []
-    # Status names a tick from this pass on: what was done for the one before does not count for it.
+    # Status names a tick from this pass on: runs for the tick before do not count for it.
     found = reports(snapshot, requests, tick.last if tick.taken else 0)
     for report in _collecting(found, runs) if snapshot.task.spec.results else found:
         _tally(snapshot, result, report)
@@ -277,8 +277,8 @@ def _orphans(snapshot: Snapshot, result: Plan) -> None:
         for pod in snapshot.pods[node_uid].values():
             if not pod.deletion and (not pod.node_name or pod.node_name in snapshot.nodes):
                 result.deletes.append(pod)
-                # One that has a node ends in its grace period, and the node that has the name now holds its
-                # slot. One that no node can get, since none has that name, takes no slot.
+                # A Pod that has a node ends in its grace period, and the node that has the name now holds its
+                # slot. A Pod that no node can get, since none has that name, takes no slot.
                 bound = pod.terminal or pod.node_name
                 if not bound and pod.annotations.get(names.POD_NODE_NAME, "") in snapshot.nodes:
                     result.freed_slots.append(pod)

@@ -131,7 +131,7 @@ class PodControl:
         return True
 
     async def _adopt(self, snapshot: Snapshot, start: Start, state: TaskState, token: str) -> bool:
-        """A 409 is looked at, not assumed: whose is the Pod that has the name?"""
+        """After a 409: read the Pod that has the name and check its owner."""
         meta = snapshot.task.metadata
         name = pod_name(meta.name, meta.uid, start.node_uid, start.seq)
         found = await self._find(meta.namespace, name)
@@ -208,7 +208,7 @@ class PodControl:
                 except ApiError as error:
                     if error.transient or error.missing_permission is not None:
                         raise
-                    # If it goes after all, it is not by us; and what it ended with counts.
+                    # If the Pod goes after all, it is not by us; and its result counts.
                     state.expected_deletes.discard(pod.uid)
                     return Trouble(Reason.POD_DELETION_REFUSED, f"Pod {pod.name}: {error.message}")
 
@@ -252,7 +252,7 @@ class PodControl:
         return True
 
     async def _reread(self, pod: Pod, version: int, state: TaskState) -> bool:
-        """Whether the Pod is not what it was when it was decided on; the next plan sees what it is."""
+        """Whether the Pod differs from the one that was decided on; the next plan sees the current one."""
         found = await self._find(pod.namespace, pod.name)
         if found is None or found.metadata.uid != pod.uid:
             self._pods.observe_delete((pod.namespace, pod.name), pod.uid)

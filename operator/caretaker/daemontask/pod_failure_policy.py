@@ -144,7 +144,7 @@ def reboot_runs(trigger: str, at: int, before: Entry | None, same: bool) -> tupl
 
 
 def _unsuccessful(entry: Entry, pod: Pod, spec: Spec, same: Entry | None) -> Entry:
-    """With what became of a run that did not succeed. `same`: the entry before, if it is of the same run."""
+    """With the outcome of a run that did not succeed. `same`: the entry before, if it is of the same run."""
     if not pod.terminal:
         return _over_limit(entry, pod, spec)
     if _kubelet_rejected(pod):
@@ -167,7 +167,7 @@ def _rejected(entry: Entry, pod: Pod, spec: Spec, same: Entry | None) -> Entry:
 
 
 def _over_limit(entry: Entry, pod: Pod, spec: Spec) -> Entry:
-    """Of a Pod that lives on: it is deleted once this is recorded."""
+    """The entry of a Pod that is still alive: the Pod is deleted once this is recorded."""
     last = pod.crash
     cause = "" if last is None else f"; last: {last.reason or 'Error'}, {_words(last)}"
     return msgspec.structs.replace(
@@ -245,17 +245,17 @@ def _count(pod: Pod, policy: PodFailurePolicy | None) -> Count:
 
 def _killed_by_deletion(pod: Pod) -> bool:
     """The Pod was deleted while it ran: the kubelet kills the containers and says Failed first, without
-    a reason. The result of a Pod whose end was seen before stays (task_state.py), whatever a clock says."""
+    a reason. The result of a Pod whose end was seen before stays (task_state.py), independent of clocks."""
     return bool(pod.deletion) and not pod.reason
 
 
 def _kubelet_rejected(pod: Pod) -> bool:
-    """The kubelet ended the Pod before it created any container: nothing of it ran, whatever the reason.
+    """The kubelet ended the Pod before it created any container: nothing of it ran. No reason is excepted.
 
     A Pod that it refuses has no container statuses; in one that it evicts while images are pulled,
     containers wait, or are given up without a trace. Not so where the author's own deadline ended it, nor
-    where others did, who may not have heard what its kubelet has begun: a deletion, or the Pod garbage
-    collector.
+    where a deletion or the Pod garbage collector did: these may not have heard of containers that its
+    kubelet has begun.
     """
     if pod.reason == DEADLINE_EXCEEDED:
         return False

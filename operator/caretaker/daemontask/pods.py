@@ -39,16 +39,16 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
 
 def revision_of(spec: Spec, status: Status = NEVER_SEEN) -> str:
-    """The template's revision. Knobs outside `template` never change it, nor does what says nothing."""
+    """The template's revision. Neither knobs outside `template` nor meaningless parts of it change it."""
     return revisions_of(spec, status)[0]
 
 
 def revisions_of(
     spec: Spec, status: Status, hashes: tuple[str, str] | None = None
 ) -> tuple[str, FormerRevision | None]:
-    """(the revision, what status keeps of one that an older version gave). Older versions hashed the template
-    as it was written: its records, Pods and run keys have that name, and it keeps it. `hashes`: hashes_of()
-    the template, if they are known."""
+    """(the revision, the record in status of one that an older version gave). Older versions hashed the
+    template as it was written: its records, Pods and run keys have that name, and it keeps it. `hashes`:
+    hashes_of() the template, if they are known."""
     (meant, written), former = hashes or hashes_of(spec.template), status.former_revision
     if former is not None and former.template == meant:
         return former.revision, former
@@ -79,7 +79,7 @@ def tick_of(pod: Pod) -> int:
 def pod_name(task: str, task_uid: str, node_uid: str, seq: int) -> str:
     """`<task, cut to 40 or less, dots to dashes>-<h10(task UID, node UID)>-<seq>`, at most 63 characters.
 
-    Any second creator for the node arrives at the same name, whatever run key it believes in.
+    Any second creator for the node arrives at the same name, even with another run key.
     """
     most = _NAME_PART - max(len(str(seq)) - _SEQ_PART, 0)
     return f"{task[:most].replace('.', '-').rstrip('-')}-{h10(task_uid, node_uid)}-{seq}"

@@ -41,7 +41,7 @@ class RefusedPods:
 
     @property
     def until(self) -> float:
-        """Where they are: no node is tried before, and then one; else 0."""
+        """With of_all the time before which no node is tried, and then one; else 0."""
         return self._until if self.of_all else 0.0
 
     @property

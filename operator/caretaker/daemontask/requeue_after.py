@@ -14,7 +14,7 @@ def requeue_after(plan: Plan, *, refused: str, planned: float, flush_at: float, 
     """Seconds until the next pass; None = an event will bring it, or the backoff of a `refused` request.
 
     refused   the reason of a refused request; "" = there is none
-    planned   the time of the plan: what was to come then is not what was refused, however long the pass took
+    planned   the time of the plan: wakes that lay ahead then were not refused, however long the pass took
     flush_at  when the ledger may be written again; 0 = nothing waits for it
     """
     if refused and plan.more:

@@ -152,7 +152,7 @@ async def refusal_of(client: KubeClient, task: DaemonTask, revision: str) -> str
 async def refusals_of(client: KubeClient, task: DaemonTask, revision: str) -> list[str]:
     """Why the API server refuses the template's Pods as invalid, each as `field: reason`.
 
-    A server-side dry-run create: it reports before a rollout what CEL cannot see, with the field's path.
+    A server-side dry-run create: before a rollout it reports faults that CEL cannot see, and their paths.
     Raises ApiError when the server did not judge the Pod: no permission, a quota, an admission policy, no
     answer. None of these says that the spec is invalid, and each may pass later.
     """

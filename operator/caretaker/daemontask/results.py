@@ -1,11 +1,11 @@
 """Results of runs: numbers and words that a task's program leaves in its termination message.
 
-Pure. read(): (what spec.results declares, a finished Pod) -> what the node's ledger entry holds, or why it
-cannot; summarise(): the entries of many nodes -> what status says. A fault never changes a run's outcome.
+Pure. read(): (the declarations of spec.results, a finished Pod) -> the values of the node's ledger entry, or
+why there are none; summarise(): the entries of many nodes -> the summary in status. A fault never changes a
+run's outcome.
 
 The message is a JSON object, field -> value. It is that of the first container, in the order of the spec,
-that left one; a container that failed has left none. null stands for no value. What is not
-declared is passed over.
+that left one; a container that failed has left none. null stands for no value. Undeclared fields are skipped.
 """
 
 import heapq
@@ -131,7 +131,7 @@ def _check(result: Result, fields: dict[str, Any], values: dict[str, Value]) -> 
 
 
 def _is_number(value: Any) -> bool:
-    """bool is none, though Python's is an int; nor is what no float64 holds, which the API's numbers are."""
+    """bool is none, though Python's is an int; nor is a number that no float64 holds: the API's are such."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -145,7 +145,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _shown(found: Any) -> str:
-    """So much of it that it takes at most FOUND_BYTES as JSON."""
+    """The value's first characters: at most FOUND_BYTES as JSON."""
     text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
     text = "".join(c if c.isprintable() else " " for c in text[:FOUND_BYTES]).strip()
     while len(msgspec.json.encode(text)) > FOUND_BYTES:
@@ -156,7 +156,7 @@ def _shown(found: Any) -> str:
 def _result(result: Result, values: list[Value]) -> ResultStatus:
     if result.type == "Text":
         return _texts(result, [value for value in values if isinstance(value, str) and _is_text(value)])
-    # A declared type may have changed since: what was recorded under the other one counts no more. Nor does
+    # A declared type may have changed since: a value recorded under the other one does not count. Nor does
     # a value that read() would not have recorded: the ledger is writable for others.
     ordered = sorted(float(value) for value in values if _is_number(value))
     if not ordered:

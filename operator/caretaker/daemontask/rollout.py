@@ -84,7 +84,8 @@ def evaluate(
     failing: Sequence[NodeReport],
     last_success: float,
 ) -> Rollout:
-    """By the nodes that have failed and those that are failing; `last_success`: when a run last succeeded."""
+    """The state of the rollout, from the nodes that have failed and those that are failing; `last_success`:
+    when a run last succeeded."""
     policy = snapshot.task.spec.failure_policy
     allowed = resolve(policy.max_failed_nodes, desired, up=False)
     finished = _covers(snapshot.task.status.finished_rollout, name, snapshot.now)
@@ -115,8 +116,8 @@ def evaluate(
 def may_begin(
     snapshot: Snapshot, rollout: Rollout, holders: Sequence[NodeReport], wanting: Sequence[NodeReport]
 ) -> list[NodeReport]:
-    """Of the nodes that want to start, those that may while failures hold others up: retries; where the
-    rollout is probing one other node, once no node is in the middle of its run."""
+    """The waiting nodes that may start while failures hold others up: retries; where the rollout is probing,
+    one other node, once no node is in the middle of its run."""
     retries = [report for report in wanting if report.decision.failing]
     busy = any(report.decision.state == "active" or report.decision.failing for report in holders)
     if rollout.gated or busy:

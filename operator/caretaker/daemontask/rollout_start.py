@@ -1,7 +1,7 @@
 """Since when a task waits for its nodes: no node is late before the task has waited for it.
 
 Pure: (task, revision, now) -> moment. Nothing is stored for it. The rollout in status shows when it
-began: a first pass over a revision knows, the later ones go by what that pass wrote.
+began: a first pass over a revision knows, the later ones go by the status that it wrote.
 """
 
 import math

@@ -126,7 +126,7 @@ def _entry_from(inputs: DecisionInput, node: Node, pod: Pod) -> Entry | None:
 
 def are_past(inputs: DecisionInput, node: Node, pods: Mapping[str, Pod]) -> bool:
     """Whether all have ended, and the last one is of a run before the one that is due. A reboot makes no
-    other run of it: what the Pod says of it counts."""
+    other run of it: the Pod's result counts."""
     last = max(pods.values(), key=lambda pod: pod.seq)
     if not all(pod.terminal for pod in pods.values()):
         return False

@@ -15,7 +15,7 @@ from caretaker.api.objects import MAX_SEQ, WireMeta
 from caretaker.daemontask.ledger import Entry, decode_entry
 
 _PREFIX: Final = 40
-_DIGITS: Final = 15  # below what api.daemontask.Figure may be
+_DIGITS: Final = 15  # below the bound of api.daemontask.Figure
 
 
 class WireConfigMap(msgspec.Struct):

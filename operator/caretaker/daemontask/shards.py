@@ -1,7 +1,7 @@
 """Reads and writes the ledger's shards.
 
-I/O only: ledger.py and pod_failure_policy.py decide what an entry says and which shard takes it, shard.py
-names shards.
+I/O only: ledger.py and pod_failure_policy.py decide the content of an entry and its shard, shard.py names
+shards.
 Every write carries the shard's UID and resourceVersion, so of two writers one gets a Conflict, reads again
 and plans again. A shard without its labels is found by its name and gets them back.
 """

@@ -1,8 +1,8 @@
 """Which nodes hold the slots that parallelism and budgets give, and which nodes get the free ones.
 
 Pure. A node holds its slot from the start of its run until it succeeds (and minSuccessSeconds have passed) or
-has used up its retries: in backoff, too. So never more nodes than slots are in the middle of a run, whatever
-the run does to them.
+has used up its retries: in backoff, too. So never more nodes than slots are in the middle of a run, even if
+the run breaks them.
 """
 
 import heapq
@@ -60,7 +60,7 @@ class SlotAssignment(msgspec.Struct, frozen=True):
 
 
 def room_for(snapshot: Snapshot, desired: int, unlimited: int) -> Room:
-    """By parallelism and budgets; `unlimited` where the spec sets no limit."""
+    """The room that parallelism and budgets give; `unlimited` where the spec sets no limit."""
     spec = snapshot.task.spec
     parallelism = spec.parallelism
     width = unlimited if parallelism is None else max(resolve(parallelism, desired, up=True), 1)

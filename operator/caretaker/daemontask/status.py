@@ -90,8 +90,8 @@ def _ledger(snapshot: Snapshot, plan: Plan, inputs: StatusInput) -> LedgerStatus
 
 
 def _still_lost(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> bool:
-    """Whether a shard is lost and nothing has been decided, or what was decided cannot be written yet: with
-    the loss forgotten, its nodes would run again."""
+    """Whether a shard is lost and nothing has been decided, or the decision cannot be written yet: with the
+    loss forgotten, its nodes would run again."""
     return plan.hold == Reason.LEDGER_LOST or (snapshot.ledger.lost > 0 and _unrecorded(outcome))
 
 

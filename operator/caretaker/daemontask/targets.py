@@ -1,6 +1,6 @@
 """DaemonTask's two targets behind one runtime.controller.Kind: nodes, by Pods, and ECS services.
 
-It decides nothing but whose a task is: that of spec.ecs where there is one.
+It decides only the target of a task: ECS where there is a spec.ecs.
 """
 
 import time

@@ -1,6 +1,6 @@
 """The state of each task that a process keeps between passes.
 
-A cache and some courtesies (backoff after a vanished Pod, who goes to the back of the queue, the end of a Pod
+A cache and some courtesies (backoff after a vanished Pod, nodes at the back of the queue, the end of a Pod
 that was gone before its record), never a fact that correctness needs: the process may die at any moment.
 """
 
@@ -127,7 +127,7 @@ class TaskState:
         self.again = self.refused_pods.created(node_uid) or self.again
 
     def still_there(self, pods: Iterable[Pod]) -> None:
-        """These were to be deleted and were not: their nodes may have got them since."""
+        """The deletion of these Pods did not happen: they may have been placed on their nodes since."""
         for pod in pods:
             self.deprioritised.pop(pod.node_uid, None)
             self.unplaced -= {pod.node_uid}
@@ -173,15 +173,15 @@ class TaskState:
             self.not_before[pod.node_uid] = now + wait * scale
 
     def pod_ended(self, pod: Pod) -> None:
-        """A Pod that had ended is being deleted, or was. As it was before its deletion was asked for, where
-        that was seen: so it is known not to have been killed by it. Of one that was, with the time when that
-        was asked for."""
+        """A Pod that had ended is being deleted, or was. Where the Pod was seen to end before the request to
+        delete it, that state is kept: it shows that the deletion did not kill the Pod. A Pod that the
+        deletion killed has the time of the request."""
         if not self._has(pod):
             self._ended.setdefault(pod.uid, pod)
 
     def with_ended(self, pods: PodsByNode, nodes: Mapping[str, Node]) -> PodsByNode:
-        """These, and the Pods of the same nodes that are gone before what became of them is on record. One
-        whose name has been given again is the business of who has done so."""
+        """These, and the Pods of the same nodes that are gone before their end is on record. A Pod whose name
+        another Pod has got since is left to the creator of the other Pod."""
         if not self._ended:
             return pods
         self._ended = {
@@ -296,7 +296,7 @@ class TaskStates:
         return iter(list(self._by_key.items()))
 
     def clear(self) -> None:
-        """Another process may have led meanwhile: nothing remembered counts, but what was never begun."""
+        """Another process may have led meanwhile: only the runs that certainly never began are remembered."""
         self._by_key.clear()
 
     def drop(self, key: Key) -> None:

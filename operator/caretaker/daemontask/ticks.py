@@ -1,7 +1,7 @@
 """Which tick of its schedule a DaemonTask is about.
 
-Pure: (task, hold, now) -> Tick. What nodes run for is the tick that status stores, and a newer one counts
-only once it is stored: so no tick runs twice on a node, and after a restart it is known what was begun.
+Pure: (task, hold, now) -> Tick. Nodes run for the tick that status stores, and a newer one counts only once
+it is stored: so no tick runs twice on a node, and after a restart the begun tick is known.
 """
 
 from typing import Final

@@ -16,7 +16,7 @@ from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
 
-CLOSE: Final = 60.0  # seconds: what a node says of itself may come so late
+CLOSE: Final = 60.0  # seconds: a node's report of itself may come so late
 SLOW: Final = 10.0  # seconds after which a Pod's start is news
 
 
@@ -59,8 +59,8 @@ class WatchHandlers:
                 state.node_gone(old)
 
     def _dated(self, old: Node | None, new: Node) -> Node:
-        """The node, Ready or not since it was seen to become so, where what its kubelet says is not close to
-        that: a clock that is wrong must neither hold up what waits for a node nor hurry it."""
+        """The node, Ready or not since it was seen to become so, where its kubelet's time is not close to
+        that: a clock that is wrong must neither delay a task that waits for the node nor hurry it."""
         now, since = time.time(), new.ready_since
         if old is None or old.uid != new.uid or new.name not in self.nodes:
             since = min(since, now)  # it was so before

@@ -278,7 +278,7 @@ class Worker:
             self.listing = Listing(at=time.monotonic())
             listed = set(found)
             for name, state in list(self.clusters.items()):
-                # One that an event named may be newer than the list, unless it cannot even be checked.
+                # A cluster that an event named may be newer than the list, unless it cannot even be checked.
                 if name not in listed and not state.busy and (not state.dirty or state.failures):
                     del self.clusters[name]
                     self._instances.pop(name, None)
