@@ -374,7 +374,7 @@ class _Step:
         rejected = not one.applied and refused(self._inputs.attempts.get(one.instance, ChangeAttempt()))
         if not rejected or one.instance not in self._inputs.inherited:
             return rejected
-        # Another process may have sent it, and EC2's first responses may not show that yet.
+        # Another process may have sent the change, and EC2's first responses may not show it yet.
         observed = self._instances[one.instance].observed if state in BACK else None
         return observed is not None and observed.at >= self._inputs.believed_since
 

@@ -23,7 +23,7 @@ BACK: Final = frozenset(("strayed", "differs"))
 
 
 def change_state(one: CheckedInstance | None, changes: Sequence[FieldChange], me: str) -> ChangeState:
-    """By the values in EC2."""
+    """The state of a change, from the values in EC2."""
     if one is None or one.result.state == "gone":
         return "gone"
     if one.result.state == "skipped":

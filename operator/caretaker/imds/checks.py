@@ -144,7 +144,7 @@ def _managed(case: CheckInput) -> CheckResult | None:
 
 
 def _untagged(case: CheckInput) -> CheckResult | None:
-    """Its group, and with that its desired options, may depend on the tags."""
+    """An instance without tags: its group, and so its desired options, may depend on them."""
     if case.observed is None or case.observed.tagged:
         return None
     return CheckResult(

@@ -1,8 +1,8 @@
 """IMDSPolicy in the loop: gathers a snapshot, and makes the changes of its plan.
 
-Thin: no decision is made here. Policies decide together what a node should have, so that each pass reads all
-of them; a change of one brings all the others into the queue. An audit has nothing that could change an
-instance: it reads through a client that refuses to.
+Thin: no decision is made here. Policies decide together on the options of a node, so that each pass reads all
+of them; a change of one brings all the others into the queue. An audit cannot change an instance: its client
+refuses writes.
 """
 
 import time

@@ -171,7 +171,7 @@ class Inventory:
             self._poll_later(cache, now)
 
     def doubt(self, target: ClientKey, instance: str, options: Mapping[str, Any]) -> None:
-        """It is being sent these options: until EC2 answers, the known values count as too old."""
+        """The instance is being sent these options: until EC2 answers, its known values count as too old."""
         cache = self._cache(target)
         cache.tried[instance] = time.monotonic(), options
         if (before := cache.view.instances.get(instance)) is not None:

@@ -155,7 +155,7 @@ class _Classes(_Shared):
 
 
 class LaunchTemplateProvider:
-    """Regions by ClientKey, and the cluster's EC2NodeClasses. `calls` counts what was asked of AWS."""
+    """Regions by ClientKey, and the cluster's EC2NodeClasses. `calls` counts the requests to AWS."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class LaunchTemplateProvider:
     async def _ask(
         self, cache: _RegionCache, ec2: Ec2, autoscaling: AutoScaling, own: Needs, every: Needs
     ) -> None:
-        """Ask for what all policies need and is not known, of the sorts that this one needs."""
+        """Ask for the unknown names and versions that all policies need, of the sorts that this one needs."""
         problem: AwsError | None = None
         names = (own.groups | every.groups) - cache.groups.keys() if own.groups else set()
         try:

@@ -31,7 +31,7 @@ class DesiredOption(msgspec.Struct, frozen=True, gc=False):
 
 
 def merge(claims: Iterable[PolicyOptions]) -> Mapping[str, DesiredOption]:
-    """Field (as in the API) -> who wins it. The order of `claims` does not matter."""
+    """Field (as in the API) -> the winning option. The order of `claims` does not matter."""
     fields: dict[str, list[tuple[int, str, Any]]] = {}
     for claim in claims:
         for field, value in claim.options.given():

@@ -1,6 +1,6 @@
 """The plan of an IMDSPolicy: a check result for every node that it selects, counted.
 
-Pure: PlanInput -> Plan. The input has all policies, since they decide together what a node should have.
+Pure: PlanInput -> Plan. The input has all policies, since they decide together on the options of a node.
 """
 
 from collections import Counter
@@ -61,7 +61,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     groups: tuple[tuple[str, str], ...]
 
 
-# Whether a policy means a node, and field -> who wins it there.
+# Whether a policy means a node, and field -> the option that wins it there.
 Desired = tuple[bool, Mapping[str, DesiredOption]]
 
 

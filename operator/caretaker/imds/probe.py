@@ -2,8 +2,8 @@
 
 Pure: chosen nodes -> the body of the DaemonTask `caretaker-imds-probe`; its ledger's ConfigMaps -> a finding
 for each node. One task serves all policies. It runs on the chosen nodes alone, once, and again where a mark
-asks for it; nothing else makes it run, so that a policy's edits cost no packets. What the probe does and what
-its verdicts mean: docs/imds-probe.md.
+asks for it; nothing else makes it run, so that a policy's edits cost no packets. docs/imds-probe.md describes
+the probe and its verdicts.
 
 The ledger is read as documented (docs/spec/daemontask.md): the kinds know nothing of each other's code.
 """
@@ -57,7 +57,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     latency_ms: float | None = None
     needed_hops: int | None = None
     imdsv1: Literal["Open", "Closed"] | None = None
-    detail: str = ""  # why it is UNKNOWN, or who answered
+    detail: str = ""  # why it is UNKNOWN, or the server that answered
 
 
 class ProbeState(msgspec.Struct, frozen=True):
@@ -109,8 +109,8 @@ def task(
 
 def fitting(marks: Mapping[str, str], first: Collection[str], found: Mapping[str, Finding]) -> dict[str, str]:
     """Of these nodes and their marks (of normalise_time's form) as many as one task has room for: `first`,
-    then those whose probe is waited for, the longest first; what is answered stays in the ledger though the
-    task names it no more."""
+    then those whose probe is waited for, the longest first; an answered probe stays in the ledger when the
+    task does not name its node any more."""
 
     def order(node: str) -> tuple[bool, bool, str, str]:
         finding = found.get(node)

@@ -56,7 +56,7 @@ class Prober:
         self._unserved = unserved
         self._demands: dict[str, _Demand] = {}  # by policy
         self._found: Mapping[str, Finding] = {}  # the last result
-        self._settled = False  # the task is known to be what the demands make of it
+        self._settled = False  # the task is known to match the demands
         self._lock = asyncio.Lock()
 
     def clear(self) -> None:
@@ -115,8 +115,8 @@ class Prober:
         try:
             body = await self._read()
             wanted = self._wanted(None if complete else body, nodes)
-            # Without a node to probe, as when EC2 does not answer, what was found still counts: it is in the
-            # task's ledger.
+            # Without a node to probe, as when EC2 does not answer, earlier findings still count: they are in
+            # the task's ledger.
             if wanted is not None or not wanting:
                 await self._write(body, wanted)
         except ApiError as error:

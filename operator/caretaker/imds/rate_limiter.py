@@ -2,7 +2,7 @@
 
 EC2 lets an account change 100 instances at once and 5 a second then, in each region, all callers together
 (Amazon EC2 developer guide, "Request throttling": ModifyInstanceMetadataOptions). We take a share of that,
-and half of what we had each time that EC2 refuses.
+and halve our share each time that EC2 refuses.
 """
 
 from typing import Final
@@ -10,8 +10,8 @@ from typing import Final
 from caretaker.aws.bucket import TokenBucket
 from caretaker.aws.services import Rate
 
-# EC2's own proportion of what may be sent at once to what flows in each second is 20. Its bucket is filled
-# once a second, not in fractions of one (as above): what has flowed into ours may not be in EC2's yet.
+# EC2's own ratio of burst to inflow in each second is 20. Its bucket is filled once a second, not in
+# fractions of one (as above): tokens that have flowed into ours may not be in EC2's yet.
 BURST_SECONDS: Final = 19.0
 RECOVERY_SECONDS: Final = 60.0  # without a refusal, until the rate doubles again
 SLOWEST: Final = 1 / 64
@@ -51,11 +51,11 @@ class AdaptiveRateLimiter:
         return self._bucket.wait(now)
 
     def take(self, now: float) -> None:
-        """One is sent."""
+        """A change is sent."""
         self._bucket.take(now)
 
     def refused(self, now: float) -> None:
-        """EC2 has: half the rate, and nothing at once. Refusals of one batch count once."""
+        """EC2 refused a change: half the rate, and nothing at once. Refusals of one batch count once."""
         if now - self._halved >= 1.0:
             self._factor, self._halved = max(self._factor / 2, SLOWEST), now
         self._refused = now

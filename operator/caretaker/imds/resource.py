@@ -28,7 +28,7 @@ class RawPolicy(msgspec.Struct):
 
 
 def user_of(name: str) -> User:
-    """For whom a role is assumed: one policy, or with "" all, which share what they read."""
+    """The user for whom a role is assumed: one policy, or with "" all, which share their reads."""
     return User("", SHORT, name)
 
 
@@ -55,7 +55,7 @@ class Read(msgspec.Struct, frozen=True):
         return self.spec is not None and self.spec.verification.probe and not self.spec.suspend
 
     def policy(self) -> Policy | None:
-        """The part that matters to all policies; a suspended one goes on winning."""
+        """The part that matters to all policies; the options of a suspended one keep their precedence."""
         if self.spec is None:
             return None
         spec, name = self.spec, self.meta.name

@@ -92,7 +92,7 @@ def _names(shown: Mapping[GroupName, SourceStatus], states: frozenset[str]) -> t
 
 
 def _worst(sources: Sequence[SourceStatus]) -> SourceStatus:
-    """One of them, and how many more are not as they should be."""
+    """The source in the worst state; its message counts the other sources that are not compliant."""
     first, *more = sorted(sources, key=lambda one: _ORDER.index(one.state))
     wrong = sum(one.state != "Compliant" for one in more)
     if not wrong:
@@ -350,8 +350,8 @@ def _keys(launch: LaunchSource, launching: Launching) -> Iterable[tuple[str, ...
 def _fix_command(
     region: str, group: ScalingGroup, found: Mapping[TemplateRef, _Launched], followers: Iterable[str]
 ) -> str:
-    """New versions, then whatever each reference needs. `followers`: groups whose nodes come from these, the
-    group itself among them. For all that follow the same it is the same command."""
+    """New versions, then the commands that each reference needs. `followers`: groups whose nodes come from
+    these, the group itself among them. For all that follow the same it is the same command."""
     script = Script(region)
     wrong = {ref: one for ref, one in found.items() if one.differs}
     if fixed := [ref for ref in wrong if not _moves(ref)]:

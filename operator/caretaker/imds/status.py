@@ -79,7 +79,7 @@ def _with_command(group: GroupStatus, command: str) -> GroupStatus:
 def _since(
     before: Iterable[ExceptionStatus], found: Iterable[ExceptionStatus], now: str
 ) -> tuple[ExceptionStatus, ...]:
-    """With the time since when each is so."""
+    """The exceptions, each with the time when it began."""
     earlier = {_same(entry): entry.since for entry in before}
     return tuple(msgspec.structs.replace(entry, since=earlier.get(_same(entry)) or now) for entry in found)
 
