@@ -70,7 +70,7 @@ class ListOptions(TypedDict, total=False):
 class KubeClient(Transport):
     """One API server, and the verbs on it.
 
-    Reads are by quorum: no resourceVersion is sent. `type` is what to decode into: a struct, None for a
+    Reads are by quorum: no resourceVersion is sent. `type` is the type to decode into: a struct, None for a
     dict, bytes or msgspec.Raw for the answer as it came. Every call raises ApiError (with status 200 and the
     reason NestedTooDeep for an answer that cannot be read), and
     msgspec.ValidationError naming the field that does not fit `type`; writes raise NotLeader too, and then

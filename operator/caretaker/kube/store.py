@@ -138,7 +138,7 @@ class Store(Generic[R]):
     def replace_all(self, items: Iterable[tuple[R, int]], version: int) -> None:
         """A complete list and its resourceVersion. Missing records were deleted: subscribers are called."""
         if version < self.version:
-            # A consistent list is never older than what the watch has shown, unless etcd was restored
+            # A consistent list is never older than the watch's events, unless etcd was restored
             # from a backup: then every version held here is from a history that never happened.
             self._unconfirmed.clear()
             self._tombstones.clear()
