@@ -81,7 +81,7 @@ class S3RefreshMetrics:
         )
 
     def show(self, name: tuple[str, str], dirty: int, due: float) -> None:
-        """What waits of the resource `name` (namespace, name): targets, and until when; 0 = nothing does."""
+        """The waiting targets of the resource `name` (namespace, name), and until when; 0 = none waits."""
         self.dirty.labels(*name).set(dirty)
         self.due.labels(*name).set(due)
 

@@ -182,7 +182,7 @@ def _close_after_response(connections: ConnectionLimiter) -> Middleware:
 
 def _bind(host: str, port: int) -> socket.socket:
     """A listening socket; one of both families where no host is named, since the kubelet probes a pod at
-    whichever address it has."""
+    an address of either family."""
     if host:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=socket.AddressFamily(family))
