@@ -1,8 +1,8 @@
 """The one reconcile loop: gather -> plan -> recheck -> before -> one status patch -> after -> requeue.
 
-Knows no kind. Errors are typed by what happens next, and only this module maps them to backoff and
-metrics: NotLeader ends a pass in silence, a conflict runs it again, anything else backs off. A pass never
-raises: user data must not crash the operator.
+Knows no kind. Errors are typed by the next step, and only this module maps them to backoff and metrics:
+NotLeader ends a pass in silence, a conflict runs it again, anything else backs off. A pass never raises: user
+data must not crash the operator.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Retry(Exception):  # noqa: N818
 
 
 class RequeueAfter(Exception):  # noqa: N818
-    """The pass may not begin yet; it comes after `seconds`, whatever arrives."""
+    """The pass may not begin yet; it comes after `seconds`, and no event makes it earlier."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"in {seconds:.1f} s")
@@ -79,7 +79,7 @@ class Kind(Protocol, Generic[S, P, O]):
     """The contract of a kind: S is its snapshot, P its plan, O the outcome of its writes.
 
     A pass calls gather, plan, recheck, before, requeue, status, observe, after and events. It may end after
-    any of them, and with it the process: the next pass starts from what is stored. A kind subclasses this
+    any of them, and with it the process: the next pass starts from the stored state. A kind subclasses this
     class: methods that have nothing to do in it are left to the defaults.
     """
 

@@ -68,7 +68,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class Wiring(msgspec.Struct, frozen=True):
-    """What the process has to know of a kind. `make` is called once, at the start of the process."""
+    """The parts of a kind that the process needs. `make` is called once, at the start of the process."""
 
     watches: tuple[Watch[Any], ...]
     make: Callable[[Context], Kind[Any, Any, Any]]
