@@ -1,4 +1,4 @@
-"""Whether a resource may do anything: its spec, what its namespace was granted, whose its queues are.
+"""Whether a resource may do anything: its spec, the grants of its namespace, the owners of its queues.
 
 Inputs: the grants of the operator's settings. Memory only, no I/O.
 """

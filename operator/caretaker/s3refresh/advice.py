@@ -1,6 +1,6 @@
 """The message about a failed call to AWS: the field of the spec, AWS's words, and the remedy.
 
-Inputs: the error as aws/errors.py has it. It must not decide what happens next.
+Inputs: the error as aws/errors.py has it. It must not decide the next step.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ ALLOW: Final = "to the identity that spec.aws names"
 
 
 def describe(error: AwsError, field: str) -> str:
-    """`spec.x: sqs:ReceiveMessage: AccessDenied: ...; what to do`, if anything."""
+    """`spec.x: sqs:ReceiveMessage: AccessDenied: ...; remedy`, if there is one."""
     about = ROLE if error.service == "sts" else field
     return f"{about}: {with_remedy(error, str(error))}"
 

@@ -2,7 +2,7 @@
 first; after its turn it waits behind the others, even if it is still dirty.
 
 Pure. Inputs: each resource's targets as of its last pass; times are seconds of a clock that never goes back.
-Lost with the process, which then counts anew from what the API server has on record.
+Lost with the process; the next one counts anew from the records of the API server.
 """
 
 import math

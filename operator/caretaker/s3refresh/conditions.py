@@ -62,8 +62,8 @@ def conditions_of(snapshot: Snapshot, plan: Plan) -> Iterable[Condition]:
 
 
 def regained(status: Status, rejection: Rejection | None) -> bool:
-    """Whether the queue is this resource's again, and by what stands was not until now: another one may have
-    read it, and deleted events that had no target there."""
+    """Whether the queue is this resource's again, and by the stored condition was not until now: another one
+    may have read it, and deleted events that had no target there."""
     standing = c.find(status.conditions, c.READY)
     held = rejection is None or rejection.reason not in NO_QUEUE_CLAIM
     return held and standing is not None and standing.reason in NO_QUEUE_CLAIM

@@ -1,7 +1,7 @@
 """S3AggregatedRefresh in the loop: gathers a snapshot, and acts once its status is stored.
 
 Thin: no decision is made here. Messages and results are taken before the resource is read, so that the read
-proves what is on record about them. after() deletes messages and makes calls, once the status is stored.
+proves whether they are on record. after() deletes messages and makes calls, once the status is stored.
 """
 
 import asyncio
@@ -131,8 +131,8 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
     # ---------------------------------------------------------------- gather
 
     async def gather(self, key: Key) -> Snapshot | None:
-        """Messages and results first, then the resource: whatever the record holds when it is read, it held
-        after they came."""
+        """Messages and results first, then the resource: the record that is read is no older than their
+        arrival."""
         worker = self._workers.get(key)
         came = Arrivals.of(worker)
         await self._recall()
@@ -378,7 +378,7 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
 
 
 def _flushed(snapshot: Snapshot, plan: Plan) -> bool:
-    """Whether the resource may go. A gateway finishes by itself what it has accepted; a Job goes with its
+    """Whether the resource may go. A gateway finishes accepted refreshes by itself; a Job goes with its
     owner, so its end is waited for."""
     ends, discovery = target_type_of(snapshot.read.spec).idempotent, snapshot.plan_input.discovery
     there = {share.id for share in discovery.shares}

@@ -69,7 +69,7 @@ class KeyRing:
         return found
 
     def forget(self, key: Key) -> None:
-        """The resource is gone; what only it used is not kept."""
+        """The resource is gone; credentials that only it used are not kept."""
         place = self._users.pop(key, None)
         if place is not None and place not in self._users.values():
             self._cache.pop(place, None)

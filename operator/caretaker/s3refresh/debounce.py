@@ -125,8 +125,8 @@ def located(target: TargetState, location: str, now: float) -> TargetState:
 
 
 def covered(target: TargetState, scope: Scope) -> bool:
-    """Whether an event of this scope changes nothing: what waits already holds it. What is claimed or in
-    flight does not count."""
+    """Whether an event of this scope changes nothing: the waiting scopes already hold it. Claimed scopes and
+    those in flight do not count."""
     waits: DirtyScope | None = target.dirty
     while scope and waits is not None:
         scope, waits = folders.missing(scope, waits.scope), waits.later

@@ -1,9 +1,9 @@
 """The content of an SQS message: object events of S3, by SNS or EventBridge too, and Storage Gateway's own.
 
-Pure: the body of a message -> Parsed. Nothing is dropped in silence: what is no event of a known shape is
-malformed, with the reason. eventTime is not read: clocks decide nothing (a skewed one could lose an event).
-The input is untrusted and up to 1 MiB long: it is parsed in slices, and names that S3 does not allow are
-malformed.
+Pure: the body of a message -> Parsed. Nothing is dropped in silence: a body that is no event of a known shape
+is malformed, with the reason. eventTime is not read: clocks decide nothing (a skewed one could lose an
+event). The input is untrusted and up to 1 MiB long: it is parsed in slices, and names that S3 does not allow
+are malformed.
 Shapes: https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html and
 .../ev-events.html; Storage Gateway: .../filegateway/latest/files3/monitoring-file-gateway.html
 """

@@ -90,7 +90,7 @@ _NO_FOLDER: Final = frozenset(("", ".", ".."))
 
 
 def merge(*scopes: Scope) -> Scope:
-    """All of it, without folders that a tree covers, and within the bounds."""
+    """The union of scopes, without folders that a tree covers, and within the bounds."""
     if any(scope.all for scope in scopes):
         return EVERYTHING
     trees = frozenset().union(*(scope.trees for scope in scopes))
@@ -194,7 +194,7 @@ _ESCAPED: Final = re.compile(r'[<>&"\\]')
 
 
 def _bounded(scope: Scope) -> Scope:
-    """Collapses until both bounds hold. What is collapsed names few trees, so one step nearly always does."""
+    """Collapses until both bounds hold. A collapsed scope has few trees, so one step nearly always does."""
     most = MAX_FOLDERS // 10
     while len(scope.folders) + len(scope.trees) > MAX_FOLDERS or size(scope) > MAX_BYTES:
         if most < 1:

@@ -24,12 +24,12 @@ from caretaker.s3refresh.resource import Read
 Why = Literal[
     "Clean",  # nothing to do
     "Resync",  # nothing to do before everything is refreshed again
-    "Held",  # nothing is started, whatever waits
+    "Held",  # nothing is started, though targets may wait
     "NotFound",  # discovery does not find the target
     "NotAvailable",
     "New",  # not on record yet
     "Calling",  # the call is being made
-    "InFlight",  # a refresh is under way; what waits comes after it
+    "InFlight",  # a refresh is under way; the next one comes after it
     "Failed",
     "MinInterval",
     "Quiet",
@@ -149,7 +149,7 @@ def _not_available() -> Next:
 
 
 def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
-    """A target that the operator has not put on record: it has missed what came before. At the very first
+    """A target that the operator has not put on record: it has missed earlier events. At the very first
     start that is as resync.onStart says."""
     first = read.first
     stale = not first or (read.spec is not None and read.spec.resync.on_start)
@@ -186,7 +186,7 @@ def _dirty(target: TargetState, dirty: DirtyScope, phase: Phase, read: Read, now
 
 
 def _behind(target: TargetState, options: DebounceOptions, floor: Next, latest: float, now: float) -> Next:
-    """After a refresh in flight: which may end sooner with completion events."""
+    """The call after a refresh in flight, which may end sooner with completion events."""
     end = debounce.completion_due(target, options, now)
     first = max(floor.at or 0.0, 0.0 if options.tracked else end)
     message = f"after the refresh in flight, whose end {_ending(target, options)}"
@@ -206,7 +206,7 @@ def _due(phase: Phase, read: Read, since: float) -> Next:
 
 
 def _floor(target: TargetState, options: DebounceOptions, now: float) -> Next:
-    """Before which nothing starts, whatever the events say."""
+    """The time before which nothing starts; events do not change it."""
     called = min(max(target.last.requested_at, target.last.accepted_at), now)
     interval = called + options.min_interval if called else 0.0
     failure = target.failure
@@ -244,7 +244,7 @@ def _failures(count: int) -> str:
 def _text(seconds: float) -> str:
     """30s, 10m, 6h: as the spec has it."""
     whole = round(seconds)
-    for unit, size, least in (("h", 3600, 3600), ("m", 60, 120)):  # 60s is what people write
+    for unit, size, least in (("h", 3600, 3600), ("m", 60, 120)):  # people write 60s
         if whole >= least and whole % size == 0:
             return f"{whole // size}{unit}"
     return f"{whole}s"

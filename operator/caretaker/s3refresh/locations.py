@@ -19,7 +19,7 @@ _ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
 
 
 class UnresolvedError(ValueError):
-    """The location is unknown; the message says what to add to the spec."""
+    """The location is unknown; the message names the field to add to the spec."""
 
 
 def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[str, str]:

@@ -39,7 +39,7 @@ def observe(
 def due(inputs: PlanInput, plan: Plan) -> float:
     """When the change that waits longest should be refreshed, in seconds since the epoch; 0 = nothing waits.
 
-    Between two calls lies minInterval, whatever maxDelay asks for."""
+    Between two calls lies minInterval, even where maxDelay is shorter."""
     if inputs.suspended:
         return 0.0
     waiting = [

@@ -1,6 +1,6 @@
 """Narrows a call that the target refused, so that one bad folder does not keep the others from a refresh.
 
-Pure. At each step the recorded scope covers everything that was dirty, whatever the reason of the refusal.
+Pure. At each step, and for every reason of a refusal, the recorded scope covers everything that was dirty.
 """
 
 import msgspec

@@ -1,9 +1,9 @@
 """The plan of an S3AggregatedRefresh: every input since the last pass, folded into the targets.
 
-Pure: Snapshot -> Plan. The targets were read from the API server after the messages were received; what the
-plan makes of them is written under the condition that nothing else was written since. Only then may its
-messages be deleted and its calls be made: a message is never deleted before the API server is known to hold
-a target that covers it, and no call is made that is not on record.
+Pure: Snapshot -> Plan. The targets were read from the API server after the messages were received; the plan's
+targets are written under the condition that nothing else was written since. Only then may its messages be
+deleted and its calls be made: a message is never deleted before the API server is known to hold a target that
+covers it, and no call is made that is not on record.
 """
 
 from collections.abc import Collection, Mapping
@@ -263,7 +263,7 @@ def _leave(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
 
 
 def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
-    """Without the shares for which the record has no room: their events wait in the queue."""
+    """The input without shares for which the record has no room: their events wait in the queue."""
     discovery = inputs.discovery
     fresh = [share.id for share in discovery.shares if share.id not in targets]
     turned_away = set(fresh[max(MAX_TARGETS - len(targets), 0) :])

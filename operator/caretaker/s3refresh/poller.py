@@ -3,7 +3,7 @@
 Inputs: SQS, the queue, readers. It decides nothing: a message stays here until every reader that it concerns
 has answered for it. One reader, the owner, gets everything; the others only events about refreshes that have
 ended. A message that is received again while it is here is the same message with a newer receipt.
-What a failed or partial deletion leaves behind comes again, and is covered by then.
+Messages that a failed or partial deletion leaves behind come again, and are covered by then.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ DELETIONS: Final = 8  # batches at a time
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 AGAIN_SECONDS: Final = 10  # until a message that was kept may be received again
 REFUSED_SECONDS: Final = 600.0  # for which a refused deletion is reported
-# For which the end of a refresh that is unknown here stays in the queue: after a start, its resource may
-# join late, and this process may end before that. Shorter than a visibility timeout (the least is 30 s), so
-# that it is received once more at most. Then it is deleted, and remembered.
+# Seconds for which the end of a refresh that is unknown here stays in the queue: after a start, its resource
+# may join late, and this process may end before that. Shorter than a visibility timeout (the least is 30 s),
+# so that the message is received once more at most. Then it is deleted, and remembered.
 UNCLAIMED_SECONDS: Final = 25.0
 MOST_UNCLAIMED: Final = 1000
 MOST_UNCLAIMED_BYTES: Final = 4 * 1024 * 1024  # of their bodies, as they came
@@ -95,7 +95,7 @@ class Poller:
         self._bytes = 0  # of the messages here
         self._left = asyncio.Event()  # something was settled
         self._gate = asyncio.Semaphore(DELETIONS)
-        self._problems: dict[str, tuple[AwsError, float]] = {}  # by what failed: the last error, and when
+        self._problems: dict[str, tuple[AwsError, float]] = {}  # by operation: the last error, and when
 
     # ---------------------------------------------------------------- readers
 
@@ -118,8 +118,8 @@ class Poller:
         self._source, self._wait, self._visibility = source, wait, visibility
 
     def leave(self, reader: Hashable) -> None:
-        """The reader is asked no more. What the owner has not answered for goes back to the queue by itself,
-        when its visibility timeout is over."""
+        """The reader is not asked any more. Messages that the owner has not answered for go back to the queue
+        by themselves, when their visibility timeout is over."""
         self._readers.pop(reader, None)
         if self._owner == reader:
             self._owner = None
@@ -154,8 +154,8 @@ class Poller:
         return not self._readers
 
     def waiting(self, reader: Hashable) -> tuple[tuple[Message, ...], float]:
-        """(what this reader has not answered for yet, oldest first; when the newest of it came, by
-        time.monotonic())."""
+        """(the messages that this reader has not answered for yet, oldest first; when the newest of them
+        came, by time.monotonic())."""
         found = [entry for entry in self._by_number.values() if reader in entry.asked]
         return tuple(entry.message for entry in found), found[-1].since if found else 0.0
 
@@ -248,9 +248,9 @@ class Poller:
             self._notify(self._readers)
 
     async def _room(self) -> None:
-        """Wait while readers are behind. What some have answered for and one has not until it comes again is
-        given up: a reader whose passes fail must not keep the queue from the others. A message without any
-        answer is kept: the API server is away, and to receive it again and again would make it dead."""
+        """Wait while readers are behind. A message with some answers, but not all, is given up once it
+        comes again: a reader whose passes fail must not keep the queue from the others. A message without
+        any answer is kept: the API server is away, and to receive it again and again would make it dead."""
         while self._by_number:
             oldest = next(iter(self._by_number.values()))
             waited = time.monotonic() - oldest.since
@@ -291,7 +291,7 @@ class Poller:
         return count, size
 
     async def _take(self, name: str, receipt: str, body: str) -> set[Hashable]:
-        """Keep a message; who is to be asked about it."""
+        """Keep a message; returns the readers to ask about it."""
         self.received += 1
         entry = self._by_name.get(name)
         if entry is not None:

@@ -1,9 +1,9 @@
 """The claims of resources to queues. Memory only, no I/O.
 
-A queue has one owner: the first resource whose source it is. What the others' ends come by may be the same
+A queue has one owner: the first resource whose source it is. The others' completion queue may be the same
 queue, or one that many resources share; but all read it alike, as one reader, or they would take each other's
-messages and leave them to the dead-letter queue. A resource without a grant for the queue comes last,
-whatever it wants of it: else every user could keep the others from their queue.
+messages and leave them to the dead-letter queue. A resource without a grant for the queue comes last, for
+events and for ends: else every user could keep the others from their queue.
 """
 
 from collections.abc import Callable, Hashable
@@ -28,7 +28,7 @@ class QueueClaim(msgspec.Struct, frozen=True):
 
 
 class QueueClaims:
-    """By queue (its ARN): one queue has many URLs, and two identities that reach one compete for it too."""
+    """Claims by queue (its ARN): one queue has many URLs, and two identities that reach it compete, too."""
 
     def __init__(self) -> None:
         self._claims: dict[str, dict[Key, QueueClaim]] = {}
@@ -36,8 +36,8 @@ class QueueClaims:
         self._on_news: dict[Key, Callable[[], None]] = {}
 
     def claim(self, key: Key, queue: str, claim: QueueClaim, on_news: Callable[[], None]) -> Key:
-        """`key`'s source is this queue and no other; who may read it. `on_news` is called when others'
-        claims to a queue of `key`'s change."""
+        """`key`'s source is this queue and no other; returns the resource that may read it. `on_news` is
+        called when others' claims to a queue of `key`'s change."""
         self._on_news[key] = on_news
         ends = {name: one for name, one in self._of.get(key, {}).items() if not one.source and name != queue}
         self._declare(key, {queue: claim, **ends})
@@ -47,8 +47,8 @@ class QueueClaims:
         return owner
 
     def claim_ends(self, key: Key, queue: str, claim: QueueClaim) -> Key:
-        """`key`'s completion queue is this one and no other; who decides how it is read: `key` itself unless
-        that is another way. An empty `queue`: it has none."""
+        """`key`'s completion queue is this one and no other; returns the resource that decides how it is
+        read: `key` itself unless that is another way. An empty `queue`: it has none."""
         standing = self._of[key]
         source = {name: one for name, one in standing.items() if one.source}
         self._declare(key, {queue: claim, **source} if queue else source)

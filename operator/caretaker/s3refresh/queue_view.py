@@ -38,7 +38,7 @@ class QueueView(msgspec.Struct, frozen=True):
     """The last read attributes of a source queue."""
 
     checked: bool = False  # it was looked at, once at least
-    # So long after it began to be read that what others had received before has come back, or is dead.
+    # So long after it began to be read that messages received by others before have come back, or are dead.
     late: bool = False
     problem: str = ""  # why the last look failed
     code: str = ""  # the failure's reason, as conditions have it
@@ -59,8 +59,8 @@ def unread(view: QueueView, before: QueueStatus, now: float) -> bool:
 
 
 def died(view: QueueView, before: QueueStatus) -> bool:
-    """Whether more messages have been put aside as dead: events, if they were received too often by those who
-    read the queue before and had no time to write of them."""
+    """Whether more messages have been put aside as dead: events, if earlier readers of the queue received
+    them too often and had no time to write of them."""
     if before.checked_at is None or view.dead_letters is None:
         return False
     return view.dead_letters > before.dlq_visible
@@ -115,7 +115,7 @@ def dead_letter_queue(found: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def fault_of(found: Mapping[str, str], source: SQSSource) -> str:
-    """Why the queue will not do, with what to change; "" when it will. Missing attributes have SQS's
+    """Why the queue will not do, with the change to make; "" when it will. Missing attributes have SQS's
     defaults, which will do."""
     fault = _fault(found, source)
     return f"spec.source.sqs.queueURL: {fault}" if fault else ""

@@ -1,7 +1,7 @@
 """The queues of all resources: one poller for each, with all its readers.
 
 Inputs: AWS, which queues have an owner (by ARN), and for each resource the queues that it reads;
-queue_claims.py says who may. A completion queue may be read by many and may be another's source.
+queue_claims.py decides about readers. A completion queue may be read by many and may be another's source.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Encodes targets into status and decodes them: the write-ahead record.
 
-Pure. What cannot be read back counts as lost, and a lost record means everything of its target is stale: a
-refresh too many, never one too few.
+Pure. A record that cannot be read back counts as lost, and then everything of its target is stale: a refresh
+too many, never one too few.
 """
 
 from caretaker.api import s3refresh as wire

@@ -18,8 +18,8 @@ REDISCOVER_SECONDS: Final = 600.0
 
 class TargetType(Wire, frozen=True):
     """Base of a target's part of the spec, whose fields are the subclass's. Where that overrides nothing, the
-    buckets of spec.filter are what is refreshed, as many at a time as are due, and how a refresh ended comes
-    with the answer or is asked for.
+    buckets of spec.filter are refreshed, as many at a time as are due, and the result of a refresh comes with
+    the answer or is asked for.
 
     member      its name in spec.target
     idempotent  whether a call that is made again with the same claim takes effect once

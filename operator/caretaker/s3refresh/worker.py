@@ -1,6 +1,6 @@
 """The worker of one resource outside its passes: discovery, checks of its queue, polling, calls.
 
-Each hands in what it finds and asks for a pass; none decides or writes anything. Everything here can be lost
+Each hands in its findings and asks for a pass; none decides or writes anything. Everything here can be lost
 at any time: the record is in the resource's status.
 """
 
@@ -87,7 +87,7 @@ class Worker:
     # ---------------------------------------------------------------- life
 
     async def begin(self, config: WorkerConfig, sqs: Sqs, target: TargetClient) -> None:
-        """Discover, look, and poll once there is a complete list of targets. What ran before ends first."""
+        """Discover, look, and poll once there is a complete list of targets. Earlier tasks end first."""
         await self.pause()
         self.config, self._target, self._receiving_stopped = config, target, False
         self.inherited = True
@@ -99,7 +99,7 @@ class Worker:
             ]
 
     async def pause(self) -> None:
-        """Nothing more is polled or asked; calls under way go on. What was found counts no more."""
+        """Nothing more is polled or asked; calls under way go on. Earlier findings do not count any more."""
         tasks, self._tasks, self._pollers = self._tasks, [], []
         await cancel(*tasks)
         await self._queues.leave(self._key)
@@ -184,7 +184,7 @@ class Worker:
     # ---------------------------------------------------------------- after a pass
 
     def set_in_flight(self, names: Iterable[str]) -> None:
-        """These refreshes are in flight, as the record has it now; the ends that were handed in are on it."""
+        """By the record, these refreshes are in flight now; the ends that were handed in are recorded."""
         self._in_flight, self.ends = frozenset(names), ()
         if self._in_flight:
             self._any_in_flight.set()

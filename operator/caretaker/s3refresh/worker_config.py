@@ -70,8 +70,8 @@ def queue_of(url: str, spec: Spec) -> str:
 
 
 def alike(spec: Spec, namespace: str, url: str) -> Hashable:
-    """Equal for resources that can share one reader of a queue: what ClientKey.of() makes of spec.aws, before
-    a Secret's keys are read."""
+    """Equal for resources that can share one reader of a queue: the parts of spec.aws that ClientKey.of()
+    uses, before a Secret's keys are read."""
     aws = spec.aws
     signer = (namespace if aws.secret_name else "", aws.secret_name, aws.role_arn, aws.external_id)
     return url, aws.region, *signer, aws.endpoint_url("sts"), aws.endpoint_url("sqs")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TargetClient(Protocol):
-    """No method raises what the service answers. What the guard of a write raises (NotLeader) comes through:
+    """No method raises an answer of the service. The error of a write's guard (NotLeader) comes through:
     nothing was sent then."""
 
     # Whether refresh() with the same claim, made twice, takes effect once.

@@ -145,8 +145,8 @@ class HttpCalls:
         return Discovery(complete=True, shares=shares)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
-        """One POST. What is not known to be refused or accepted is unknown, and so is what was not sent if an
-        earlier attempt may have been."""
+        """One POST. A request that is not known to be refused or accepted is unknown, and so is an unsent one
+        if an earlier attempt may have been sent."""
         timeout = seconds(self._spec.timeout)
         try:
             headers = await self._headers()

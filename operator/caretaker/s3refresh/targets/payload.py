@@ -1,6 +1,6 @@
 """The payload of a refresh for a Job or an HTTP service: one JSON object.
 
-Pure. A function of what a claim never changes, so that the same call made again is the same to the letter.
+Pure. A function of the parts that a claim never changes: the same call made again is the same to the letter.
 """
 
 from typing import Final
