@@ -50,7 +50,7 @@ def _wiring_of(info: KindInfo) -> Wiring:
     return wiring
 
 
-# By kind. Loaded with this module, so that serve() freezes what they import.
+# By kind. Loaded with this module, so that serve() freezes their imports.
 WIRINGS: Final = {info.kind: _wiring_of(info) for info in KINDS}
 
 

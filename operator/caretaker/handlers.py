@@ -166,7 +166,7 @@ class CustomResources:
                 attempt = 0
             for key in self.known:  # a pass reads each, and finds those deleted meanwhile
                 self._on_key(key)
-            # Its CRD went: that ends kopf, and is no failure.
+            # The CRD was deleted: that ends kopf, and is no failure.
             if failure and await self._presence.look() in (None, watched):
                 delay = BACKOFF_SECONDS[min(attempt, len(BACKOFF_SECONDS) - 1)]
                 attempt += 1

@@ -38,7 +38,7 @@ LogFormat = Literal["json", "text"]
 
 
 class SettingsError(ValueError):
-    """One line for each fault: which flag or variable, what is wrong, what to write instead."""
+    """One line for each fault: the flag or variable, the error, the correction."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "INFO"
     aws_identities: Grants | None = None  # None: see aws_grants
     aws_instance_identity: bool = False  # whether the node's own identity may sign
-    egress_allow: tuple[str, ...] = ()  # what http targets may call though it is refused otherwise
+    egress_allow: tuple[str, ...] = ()  # for http targets, though refused otherwise
     imds_changes_per_second: float = 2.0  # of EC2's 5 in each account and region
     probe_image: str = f"registry.example.com/caretaker/probe:{__version__}"  # a placeholder
     cluster_name: str = ""  # the cluster's instances are tagged with it; "" = learnt from them
@@ -283,7 +283,7 @@ def _unknown(env: Mapping[str, str]) -> list[str]:
     for name, value in sorted(env.items()):
         if not name.startswith(PREFIX) or name in known or _is_service_link(name, value):
             continue
-        # Without the prefix, which makes any two of them alike.
+        # Names are compared without the prefix, which makes any two of them alike.
         endings = [k.removeprefix(PREFIX) for k in known]
         close = difflib.get_close_matches(name.removeprefix(PREFIX), endings, n=1, cutoff=0.6)
         fix = f"did you mean {PREFIX}{close[0]}?" if close else f"known are {', '.join(known)}; unset it"
