@@ -1,7 +1,7 @@
 """`python -m caretaker_probe`: look once, print the finding as one JSON object, end.
 
 The object also goes to the container's termination message, where a DaemonTask reads it as results. Exit 0
-whenever there is a finding, whatever it says; 2 with a line on stderr where the endpoint cannot be used.
+with every finding, good or bad; 2 with a line on stderr where the endpoint cannot be used.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
 
 def _plain(text: str | None, most: int) -> str | None:
-    """What a stranger's server said, as results take it: printable and short; None for nothing."""
+    """The text of an unknown server, as results take it: printable and short; None for nothing."""
     return "".join(c for c in (text or "")[:most] if c.isprintable()) or None
 
 

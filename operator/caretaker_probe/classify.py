@@ -1,4 +1,4 @@
-"""What an observation of the metadata service means.
+"""The meaning of an observation of the metadata service.
 
 Pure: Observation -> Finding, by a chain of rules of which the first that applies decides. Rules: docs of EC2,
 "Use the Instance Metadata Service to access instance metadata" (tokens, status codes; the service calls
@@ -18,9 +18,9 @@ Verdict = Literal[
     "Reachable",  # a token and the instance's id came
     "HopLimited",  # the answer with the token dies on its way: the hop limit is too small for this place
     "Blocked",  # no connection: a network policy, a firewall, no route
-    "Refused",  # nobody listens: a proxy that is down, or no metadata service
+    "Refused",  # no server listens: a proxy that is down, or no metadata service
     "EndpointDisabled",  # HttpEndpoint is disabled
-    "Proxied",  # somebody on the way refuses tokens: a proxy that adds X-Forwarded-For
+    "Proxied",  # a server on the way refuses tokens: a proxy that adds X-Forwarded-For
     "Emulated",  # something else answers in its place: no verdict about EC2
     "Silent",  # connections are taken, and nothing is answered, though the hop limit cannot be why
     "Unexpected",  # an answer that no rule knows; `detail` has it
@@ -40,7 +40,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """A request that was not answered; `why` is TIMEOUT, or what broke the connection."""
+    """A request that was not answered; `why` is TIMEOUT, or the error that broke the connection."""
 
     why: str
 
@@ -50,7 +50,7 @@ Reply = Answer | NoAnswer | None  # None: not asked
 
 @dataclass(frozen=True)
 class Observation:
-    """What the probe saw, in its order."""
+    """The observations of the probe, in its order."""
 
     failure: str = ""  # of the connect: empty, TIMEOUT, or the error's name as of errno(3)
     connect_milliseconds: float = 0.0
@@ -63,7 +63,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Finding:
-    """What it means. Figures that were not measured are None."""
+    """The meaning of an Observation. Figures that were not measured are None."""
 
     verdict: Verdict
     detail: str
@@ -107,7 +107,7 @@ def _no_connection(seen: Observation) -> Finding | None:
 
 
 def _foreign(seen: Observation) -> Finding | None:
-    """Some answer was another server's. A 403 may be anybody's, and has a rule of its own."""
+    """Some answer was another server's. Any server may send a 403: it has a rule of its own."""
     answers = [reply for reply in (seen.token, seen.instance, seen.without) if isinstance(reply, Answer)]
     other = next((a for a in answers if a.server != SERVER and a.status != 403), None)
     if other is None:
@@ -184,7 +184,7 @@ _RULES: Final[tuple[Callable[[Observation], Finding | None], ...]] = (
 
 
 def _instance_id(seen: Observation) -> str:
-    """As told to somebody with a token; empty where none was."""
+    """The instance's id as the service gave it with a token; "" = it gave none."""
     token, told = seen.token, seen.instance
     if not isinstance(token, Answer) or not isinstance(told, Answer):
         return ""
