@@ -1,4 +1,4 @@
-"""`python -m chart` (`make chart`) writes what follows from others: the chart's CRDs, value table, deploy/.
+"""`python -m chart` (`make chart`) writes what follows from others: the chart's CRDs, kinds, values, deploy/.
 
 With --check it writes nothing, and fails when something would change.
 """
@@ -7,24 +7,38 @@ import argparse
 import sys
 from pathlib import Path
 
-from chart import CHART, ChartError, base, readme
+from chart import CHART, ChartError, base, kinds, readme
 from testbed.compiling import BuildError
 from testbed.paths import CHECKOUT
 
 
-def generated() -> dict[Path, str]:
-    """Every file that follows from others, and what it should hold."""
-    page = CHART / "README.md"
-    made = {page: readme.filled(page.read_text(), (CHART / "values.yaml").read_text())}
+def of_the_chart() -> dict[Path, str]:
+    """The chart's files that follow from others, and what each should hold."""
+    page, schema = CHART / "README.md", CHART / "values.schema.json"
+    made = {
+        page: readme.filled(page.read_text(), (CHART / "values.yaml").read_text()),
+        CHART / "files" / "kinds.yaml": kinds.listed(),
+        schema: kinds.with_switches(schema.read_text()),
+    }
     for crd in sorted(base.CRDS.glob("*.yaml")):
         made[CHART / "files" / "crds" / crd.name] = crd.read_text()
-    return made | base.files()
+    return made
 
 
-def strangers(made: dict[Path, str]) -> list[Path]:
-    """CRDs that are there no more."""
-    folders = (CHART / "files" / "crds", base.FOLDER / "crds")
-    return [file for folder in folders for file in sorted(folder.glob("*.yaml")) if file not in made]
+def update(made: dict[Path, str], crds: Path, *, check: bool) -> bool:
+    """Whether files differed from what they should hold. They are written, or only named with `check`; CRDs
+    that are there no more go."""
+    gone = [file for file in sorted(crds.glob("*.yaml")) if file not in made]
+    stale = [file for file, text in made.items() if not file.exists() or file.read_text() != text]
+    for file in [*stale, *gone]:
+        print(f"{file.relative_to(CHECKOUT)} {'is not as made: make chart' if check else 'written'}")
+    if not check:
+        for file in stale:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(made[file])
+        for file in gone:
+            file.unlink()
+    return bool(stale or gone)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,22 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     check = parser.parse_args(arguments).check
     try:
-        made = generated()
+        differed = update(of_the_chart(), CHART / "files" / "crds", check=check)
+        # Made of the chart, so after it.
+        differed |= update(base.files(), base.FOLDER / "crds", check=check)
     except (ChartError, BuildError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    gone = strangers(made)
-    stale = [file for file, text in made.items() if not file.exists() or file.read_text() != text]
-    for file in [*stale, *gone]:
-        print(f"{file.relative_to(CHECKOUT)} {'is not as made: make chart' if check else 'written'}")
-    if check:
-        return 1 if stale or gone else 0
-    for file in stale:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(made[file])
-    for file in gone:
-        file.unlink()
-    return 0
+    return 1 if check and differed else 0
 
 
 if __name__ == "__main__":

@@ -34,14 +34,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{/* The enabled kinds, as JSON for fromJson: .kinds, as in files/kinds.yaml. */}}
+{{- define "caretaker.enabledKinds" -}}
+{{- $kinds := list }}
+{{- range (.Files.Get "files/kinds.yaml" | fromYaml).kinds }}
+{{- if (index $.Values.kinds .switch).enabled }}{{ $kinds = append $kinds . }}{{ end }}
+{{- end }}
+{{- if not $kinds }}{{ fail "kinds: at least one must be enabled" }}{{ end }}
+{{- dict "kinds" $kinds | toJson }}
+{{- end }}
+
 {{/* The plurals of the enabled kinds, by comma. */}}
 {{- define "caretaker.kinds" -}}
-{{- $kinds := list }}
-{{- if .Values.kinds.daemonTask.enabled }}{{ $kinds = append $kinds "daemontasks" }}{{ end }}
-{{- if .Values.kinds.s3AggregatedRefresh.enabled }}{{ $kinds = append $kinds "s3aggregatedrefreshes" }}{{ end }}
-{{- if .Values.kinds.imdsPolicy.enabled }}{{ $kinds = append $kinds "imdspolicies" }}{{ end }}
-{{- if not $kinds }}{{ fail "kinds: at least one must be enabled" }}{{ end }}
-{{- join "," $kinds }}
+{{- $plurals := list }}
+{{- range (include "caretaker.enabledKinds" . | fromJson).kinds }}{{ $plurals = append $plurals .plural }}{{ end }}
+{{- join "," $plurals }}
 {{- end }}
 
 {{- define "caretaker.priorityClass" -}}

@@ -1,0 +1,18 @@
+{{/* What DaemonTasks need: see _rules.tpl. */}}
+
+{{- define "caretaker.daemontasks.cluster" }}
+# get: to be sure before a second run, where a node seems to have been replaced, rebooted or deleted.
+- {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
+{{- end }}
+
+{{- define "caretaker.daemontasks.watched" }}
+- {apiGroups: [caretaker.dev], resources: [daemontasks], verbs: [get, list, watch]}
+- {apiGroups: [caretaker.dev], resources: [daemontasks/status], verbs: [patch]}
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, delete]}
+# The ledgers: which node has run.
+- {apiGroups: [""], resources: [configmaps], verbs: [get, list, create, patch]}
+{{- end }}
+
+{{- define "caretaker.daemontasks.own" }}{{ end }}
+
+{{- define "caretaker.daemontasks.people" }}{{ end }}
