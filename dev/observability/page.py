@@ -17,7 +17,7 @@ HEAD: Final = """\
 
 Served at `/metrics` on port 8080 (`--metrics-port`), in Prometheus' text format or OpenMetrics. What alerts
 mean stands in [operations.md](operations.md#alerts); they and the dashboard are files of the chart:
-`helm/caretaker/files/alerts.yaml` and `helm/caretaker/files/dashboard.json`.
+`helm/caretaker/files/alerts/` and `helm/caretaker/files/dashboard.json`.
 
 This page is written by `PYTHONPATH=dev .venv/bin/python -m observability.page`, from the code: help texts
 stand with the metrics, labels in `dev/observability/catalogue.py`. Tests compare both, and every series

@@ -18,6 +18,7 @@ from caretaker.cli.commands import main
 from caretaker.obs.metrics import create_metrics
 from caretaker.registry import KINDS
 from testing import manifests
+from testing.alertcases import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -25,10 +26,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BASES = (
     ROOT,
     ROOT / "operator" / "caretaker",
-    ROOT / "operator" / "caretaker" / "daemontask",
+    *(ROOT / "operator" / "caretaker" / info.package for info in KINDS),
     ROOT / "operator" / "caretaker" / "daemontask" / "ecs",
-    ROOT / "operator" / "caretaker" / "s3refresh",
-    ROOT / "operator" / "caretaker" / "imds",
     ROOT / "tests",
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -287,13 +286,7 @@ def test_the_index_of_operations_names_every_condition_and_no_other() -> None:
 
 
 def test_the_index_of_operations_tells_which_alerts_are_critical() -> None:
-    rules = manifests.load_all((ROOT / "helm" / "caretaker" / "files" / "alerts.yaml").read_text())
-    severities = {
-        rule["alert"]: rule["labels"]["severity"]
-        for file in rules
-        for group in file["groups"]
-        for rule in group["rules"]
-    }
+    severities = {alert: rule["labels"]["severity"] for alert, rule in RULES.items()}
     row = next(line for line in index().splitlines() if line.startswith("| **Alert**, critical"))
     critical = {alert for alert, severity in severities.items() if severity == "critical"}
     assert set(re.findall(r"\[(\w+)\]", row)) == critical

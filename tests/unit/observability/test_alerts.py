@@ -8,7 +8,7 @@ import yaml
 
 from caretaker.daemontask.ecs.snapshot import Snapshot
 from observability.expressions import faults
-from testing.alertcases import CASES, FILE, RULES
+from testing.alertcases import CASES, FILES, GROUPS, RULES
 from unit.daemontask.ecs.states import CASES as ECS_CASES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,10 +51,11 @@ def test_an_ecs_target_that_is_not_ready_has_an_alert_and_one_that_is_has_none(
     assert (told["Ready"].removeprefix("!") in named.split("|")) == wanted
 
 
-def test_the_file_holds_nothing_but_groups_of_alerts() -> None:
-    content = yaml.safe_load(FILE.read_text())
-    assert set(content) == {"groups"}
-    assert len(RULES) == sum(len(group["rules"]) for group in content["groups"])
+def test_the_files_hold_nothing_but_groups_of_alerts() -> None:
+    assert {key for file in FILES for key in yaml.safe_load(file.read_text())} == {"groups"}
+    assert len(RULES) == sum(len(group["rules"]) for group in GROUPS)
+    assert len({group["name"] for group in GROUPS}) == len(GROUPS)
+    assert set(FILES) == set(FILES[0].parent.glob("*.yaml"))
 
 
 @pytest.mark.parametrize(
