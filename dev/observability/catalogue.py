@@ -9,23 +9,16 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
-import msgspec
-
-from caretaker.obs.imds_metrics import STATES as POLICY_STATES
-from caretaker.obs.metrics import DaemonTaskMetrics
-from caretaker.obs.s3refresh_metrics import STATES as QUEUE_STATES
+from caretaker.api.conditions import CpuReason
+from observability import kinds
 from observability import labels as known
 from observability.labels import Label, one_of
+from observability.metric import OBJECT, Metric
 
-
-class Metric(msgspec.Struct, frozen=True):
-    """What the code does not say of a metric itself."""
-
-    when: str  # to look at it, a sentence or two
-    labels: Mapping[str, Label] = {}
-
-
-_OBJECT: Final = {"namespace": known.NAMESPACE, "name": known.NAME}
+_REASON: Final = one_of(
+    *sorted({*known.constants(CpuReason), *kinds.REASONS}),
+    words="its reason, as in the pages of the kinds",
+)
 _REQUEST: Final = {"verb": known.VERB, "resource": known.RESOURCE}
 _AWS: Final = {"service": known.SERVICE, "operation": known.OPERATION}
 _WATCHED: Final = {"resource": one_of("nodes", "pods")}
@@ -99,90 +92,11 @@ OPERATOR: Final = {
 
 RESOURCES: Final = {
     "caretaker_ready": Metric(
-        "How many resources need somebody, by kind and namespace.", {"kind": known.KIND, **_OBJECT}
+        "How many resources need somebody, by kind and namespace.", {"kind": known.KIND, **OBJECT}
     ),
     "caretaker_condition": Metric(
         "Why a resource is not Ready, and what else it tells: most alerts are made of this.",
-        {"kind": known.KIND, **_OBJECT, "type": known.CONDITION, "reason": known.REASON},
-    ),
-}
-
-DAEMONTASK: Final = {
-    "caretaker_daemontask_nodes": Metric(
-        "How far a rollout is, and whether nodes have failed.",
-        {**_OBJECT, "state": one_of(*DaemonTaskMetrics.STATES)},
-    ),
-    "caretaker_daemontask_result": Metric(
-        "What tasks measure, such as the fullest disk: alert on it as on any other metric.",
-        {
-            **_OBJECT,
-            "result": Label(
-                re.compile(r"[a-z]([-A-Za-z0-9_]*[A-Za-z0-9])?"),
-                "a name in `spec.results`, at most 8 of a task",
-            ),
-            "unit": Label(re.compile(r"[^\x00-\x1f]{0,16}"), "its unit there"),
-            "statistic": one_of("count", "min", "median", "p95", "max"),
-        },
-    ),
-    "caretaker_daemontask_run_duration_seconds": Metric("Rollouts take longer than they did."),
-    "caretaker_daemontask_runs_total": Metric(
-        "Runs fail, or are repeated, across all tasks.", {"result": one_of("Succeeded", "Failed", "Retry")}
-    ),
-    "caretaker_daemontask_reconcile_seconds": Metric("Rollouts are slow though pods are quick."),
-    "caretaker_daemontask_api_writes_total": Metric(
-        "What rollouts cost the API server; in a quiet minute it does not move.",
-        {
-            "verb": one_of("create", "patch", "delete"),
-            "resource": one_of("pods", "configmaps", "daemontasks", "events"),
-        },
-    ),
-    "caretaker_daemontask_ecs_messages_total": Metric(
-        "Whether events of container instances come at all, and something else than they does.",
-        {"result": one_of("Event", "Other", "Malformed")},
-    ),
-    "caretaker_daemontask_ecs_events_total": Metric(
-        "How many of them are agents that reconnect: those cost no call.",
-        {"result": one_of("Changed", "Unchanged", "Foreign")},
-    ),
-    "caretaker_daemontask_ecs_looks_total": Metric(
-        "Desired counts are set, or cannot be.",
-        {"result": one_of("InStep", "Updated", "LeftAlone", "Failed")},
-    ),
-    "caretaker_daemontask_ecs_lag_seconds": Metric("Services follow their clusters late."),
-}
-
-S3REFRESH: Final = {
-    "caretaker_s3refresh_due_timestamp_seconds": Metric(
-        "Files do not show: `time()` minus this, where it is not 0, is how much later than promised.",
-        _OBJECT,
-    ),
-    "caretaker_s3refresh_dirty_targets": Metric("As before: how many targets wait.", _OBJECT),
-    "caretaker_s3refresh_queue_messages": Metric(
-        "Messages pile up, or end in the dead-letter queue.", {**_OBJECT, "state": one_of(*QUEUE_STATES)}
-    ),
-    "caretaker_s3refresh_lag_seconds": Metric("How late refreshes are, and whether that changes."),
-    "caretaker_s3refresh_refreshes_total": Metric(
-        "Calls fail, or are refused.", {"result": one_of("Accepted", "Failed", "Unknown")}
-    ),
-    "caretaker_s3refresh_refresh_duration_seconds": Metric("Gateways take longer than they did."),
-    "caretaker_s3refresh_events_total": Metric(
-        "Whether events come at all, and whether the filter lets them through.",
-        {"result": one_of("Matched", "Filtered", "Unmatched")},
-    ),
-    "caretaker_s3refresh_events_per_refresh": Metric("What aggregation saves: events for one call."),
-    "caretaker_s3refresh_folders_refreshed_total": Metric("What refreshes cost the gateways."),
-    "caretaker_s3refresh_malformed_messages_total": Metric(
-        "Something else than S3 sends to a queue; the log has each message's id."
-    ),
-}
-
-IMDS: Final = {
-    "caretaker_imds_nodes": Metric(
-        "How many nodes are not as a policy says.", {"name": known.NAME, "state": one_of(*POLICY_STATES)}
-    ),
-    "caretaker_imds_changes_total": Metric(
-        "Enforce changes instances: how many, and what EC2 refuses.",
-        {"result": Label(known.WORD, "`Changed`, or EC2's code; the first 100 only are told apart")},
+        {"kind": known.KIND, **OBJECT, "type": known.CONDITION, "reason": _REASON},
     ),
 }
 
@@ -203,9 +117,7 @@ AWS: Final = {
 SECTIONS: Final[Mapping[str, Mapping[str, Metric]]] = {
     "The operator": OPERATOR,
     "Every kind": RESOURCES,
-    "DaemonTask": DAEMONTASK,
-    "S3AggregatedRefresh": S3REFRESH,
-    "IMDSPolicy": IMDS,
+    **kinds.SECTIONS,
     "Calls to AWS": AWS,
 }
 METRICS: Final = {name: metric for section in SECTIONS.values() for name, metric in section.items()}
@@ -231,12 +143,12 @@ def unexpected(sample: str, labels: Mapping[str, str]) -> Iterator[str]:
         return
     metric = METRICS.get(family(sample))
     if metric is None:
-        yield f"{sample} is not in dev/observability/catalogue.py"
+        yield f"{sample} is not in the catalogue of dev/observability"
         return
     for label, value in labels.items():
         allowed = _LE if label == "le" and sample.endswith("_bucket") else metric.labels.get(label)
         if allowed is None:
-            yield f"{sample} has a label {label} that is not in dev/observability/catalogue.py"
+            yield f"{sample} has a label {label} that is not in the catalogue of dev/observability"
         elif not _allows(allowed, value):
             yield f"{sample} has {label}={value!r}: not among {allowed.words}"
 

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from observability.panels import ROWS, Panel
+from observability.panel import Panel
+from observability.panels import ROWS
 
 COLUMNS: Final = 3
 WIDTH: Final = 24 // COLUMNS  # of Grafana's 24

@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from observability.panels import Panel
+from observability.panel import Panel
 from observability.prometheus import Points
 
 COLUMNS: Final = 3

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from observability.catalogue import METRICS, Metric, family
+from observability.catalogue import METRICS, family
 from observability.labels import Label
+from observability.metric import Metric
 from observability.page import told
 
 # What Prometheus or the cluster's configuration adds to every series.

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from caretaker.api import conditions
-from caretaker.api.conditions import CpuReason, EcsReason, PolicyReason, Reason, RefreshReason
 from caretaker.registry import KINDS
 
 
@@ -34,7 +33,7 @@ def one_of(*values: str, words: str = "") -> Label:
     return Label(re.compile("|".join(map(re.escape, values))), words or listed, values)
 
 
-def _constants(holder: object) -> set[str]:
+def constants(holder: object) -> set[str]:
     """The texts in upper-case names of a class or module."""
     return {v for k, v in vars(holder).items() if k.isupper() and isinstance(v, str)}
 
@@ -45,17 +44,7 @@ NAMESPACE: Final = Label(
 )
 KIND: Final = one_of(*(info.kind for info in KINDS))
 CONDITION: Final = one_of(
-    *sorted(_constants(conditions)), words="a condition's type, as in the pages of the kinds"
-)
-REASON: Final = one_of(
-    *sorted(
-        _constants(CpuReason)
-        | _constants(Reason)
-        | _constants(EcsReason)
-        | _constants(RefreshReason)
-        | _constants(PolicyReason)
-    ),
-    words="its reason, as in the pages of the kinds",
+    *sorted(constants(conditions)), words="a condition's type, as in the pages of the kinds"
 )
 VERB: Final = one_of("get", "list", "watch", "create", "patch", "delete")
 RESOURCE: Final = one_of(

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from caretaker.obs.metrics import create_metrics
-from observability.catalogue import SECTIONS, Metric
+from observability import kinds
+from observability.catalogue import SECTIONS
+from observability.metric import Metric
 
 HEAD: Final = """\
 # Metrics
@@ -55,6 +57,7 @@ class Told(NamedTuple):
 def told() -> dict[str, Told]:
     """Every metric of ours, by name."""
     registry = create_metrics("0").registry
+    kinds.register(registry)
     found = {}
     for family in registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name

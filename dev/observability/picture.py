@@ -21,7 +21,8 @@ from typing import Final
 from awsdoubles.clients import client
 from awsdoubles.stack import Stack
 from observability.drawing import Graph, draw
-from observability.panels import ROWS, plain
+from observability.panel import plain
+from observability.panels import ROWS
 from observability.prometheus import Prometheus
 from testbed.demo_operator import Operator
 from testbed.demo_place import Embedded

@@ -6,7 +6,8 @@ from pathlib import Path
 import yaml
 
 import gotools
-from observability.panels import ROWS, plain
+from observability.panel import plain
+from observability.panels import ROWS
 
 
 def test_every_expression_is_promql(tmp_path: Path) -> None:
