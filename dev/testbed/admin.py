@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import aiohttp
 
+from caretaker.registry import KINDS
 from testbed.closing import connections_closed
 
 Json: TypeAlias = dict[str, Any]
@@ -50,9 +51,7 @@ _PREFIXES: Final = {
     "validatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1",
     "mutatingadmissionpolicies": "/apis/admissionregistration.k8s.io/v1",
     "mutatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1",
-    "daemontasks": "/apis/caretaker.dev/v1alpha1",
-    "s3aggregatedrefreshes": "/apis/caretaker.dev/v1alpha1",
-    "imdspolicies": "/apis/caretaker.dev/v1alpha1",
+    **{info.plural: "/apis/caretaker.dev/v1alpha1" for info in KINDS},
 }
 _PATCH_TYPES: Final = {
     "merge": "application/merge-patch+json",

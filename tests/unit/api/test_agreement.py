@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from caretaker.api import daemontask, durations, ecs, imds, names, s3refresh
+from caretaker.api import daemontask, durations, ecs, names, s3refresh
 from caretaker.api.conditions import MAX_MESSAGE
 from caretaker.daemontask import results
-from caretaker.registry import DAEMON_TASK, IMDS_POLICY, S3_AGGREGATED_REFRESH, KindInfo
+from caretaker.registry import DAEMON_TASK, KINDS, S3_AGGREGATED_REFRESH, KindInfo
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.targets import factory
 from testing import manifests
@@ -57,23 +58,24 @@ class Case(msgspec.Struct, frozen=True):
         return dict(properties(self.schema))
 
 
-TASK = Case(
-    DAEMON_TASK,
-    daemontask.DaemonTask,
-    daemontask.Spec,
-    daemontask.Status,
-    opaque=frozenset({"spec.template"}),  # Kubernetes' own PodTemplateSpec
-)
-REFRESH = Case(
-    S3_AGGREGATED_REFRESH,
-    s3refresh.S3AggregatedRefresh,
-    factory.registry().spec,
-    s3refresh.Status,
-    opaque=frozenset({"spec.target.job.template"}),
-)
-POLICY = Case(IMDS_POLICY, imds.IMDSPolicy, imds.Spec, imds.Status)
-CASES = (TASK, REFRESH, POLICY)
-each_kind = pytest.mark.parametrize("case", CASES, ids=[case.info.kind for case in CASES])
+OPAQUE = {
+    DAEMON_TASK: frozenset({"spec.template"}),  # Kubernetes' own PodTemplateSpec
+    S3_AGGREGATED_REFRESH: frozenset({"spec.target.job.template"}),
+}
+# The targets make it; of the others it is Spec.
+SPECS: dict[KindInfo, type] = {S3_AGGREGATED_REFRESH: factory.registry().spec}
+
+
+def case(info: KindInfo) -> Case:
+    """Of a kind whose structs are in the module of caretaker.api that is named as its package."""
+    module = import_module(f"caretaker.api.{info.package}")
+    spec = SPECS.get(info) or module.Spec
+    return Case(info, getattr(module, info.kind), spec, module.Status, OPAQUE.get(info, frozenset()))
+
+
+CASES = {info: case(info) for info in KINDS}
+TASK, REFRESH = CASES[DAEMON_TASK], CASES[S3_AGGREGATED_REFRESH]
+each_kind = pytest.mark.parametrize("case", CASES.values(), ids=[info.kind for info in CASES])
 
 # Declared for its CEL rule, or for completeness; the struct is shared by all kinds.
 OBJECT_META = {"apiVersion", "kind", "metadata"}
