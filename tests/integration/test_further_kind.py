@@ -1,11 +1,10 @@
-"""A further kind is registered by one line, then watched, reconciled, measured and shown: testing.toykind.
+"""A further kind edits three shared files, then it is in the chart, watched, reconciled, measured and shown.
 
-On a control plane of its own, for its CRD.
+The kind is testing.toykind, on a control plane of its own, for its CRD.
 """
 
 import asyncio
 import json
-import os
 import secrets
 import sys
 import urllib.request
@@ -15,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
+import chart
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testing import toykind
@@ -104,14 +105,12 @@ class Place:
 
 @pytest.fixture
 async def place(bare: Cluster, tmp_path: Path) -> AsyncIterator[Place]:
-    copy = toykind.install(tmp_path)
-    assert toykind.changed(copy) == ["caretaker/registry.py"]
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("CARETAKER_", "POD_"))}
+    env = toykind.environment(toykind.install(tmp_path))
     async with bare.admin() as admin:
         await apply_crd(admin, toykind.CRD)
         name = f"t-{secrets.token_hex(4)}"
         await admin.create(path("namespaces"), {"metadata": {"name": name}})
-        yield Place(admin, bare, name, {**env, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"})
+        yield Place(admin, bare, name, env)
 
 
 async def test_a_further_kind_is_watched_reconciled_measured_shown_and_removed(place: Place) -> None:
@@ -139,3 +138,70 @@ async def test_a_further_kind_is_watched_reconciled_measured_shown_and_removed(p
         async with asyncio.timeout(TIMEOUT):
             while 'name="toy"' in metrics():  # noqa: ASYNC110  nothing tells that it was forgotten
                 await asyncio.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with the kind, after the commands that write files have run."""
+    copy = toykind.install(tmp_path_factory.mktemp("toy"))
+    assert toykind.changed(copy) == set(toykind.EDITED)
+    toykind.run(copy, "chart")
+    for module, file in (("page", "docs/metrics.md"), ("dashboard", "helm/caretaker/files/dashboard.json")):
+        (copy / file).write_text(toykind.run(copy, f"observability.{module}"))
+    assert toykind.changed(copy) == {*toykind.EDITED, *toykind.MADE}
+    assert toykind.run(copy, "chart", "--check") == ""
+    return copy
+
+
+def rendered(copy: Path, *values: str) -> list[Json]:
+    text = chart.text("--set", ",".join(values), "--skip-tests", chart=copy / "helm" / "caretaker")
+    return [one for one in yaml.load_all(text, chart.LOADER) if one]
+
+
+def rights(objects: list[Json], name: str) -> set[tuple[str, str]]:
+    """What the ClusterRole of this name grants."""
+    rules = [
+        rule
+        for o in objects
+        if (o["kind"], o["metadata"]["name"]) == ("ClusterRole", name)
+        for rule in o["rules"]
+    ]
+    return {(what, verb) for rule in rules for what in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_the_chart_has_a_further_kinds_crd_switch_rules_and_alerts(copy: Path) -> None:
+    others = [f"kinds.{name}.enabled=false" for name in ("daemonTask", "s3AggregatedRefresh", "imdsPolicy")]
+    objects = rendered(copy, *others, "prometheusRule.enabled=true")
+    crds = [o["metadata"]["name"] for o in objects if o["kind"] == "CustomResourceDefinition"]
+    assert crds == ["poolstamps.caretaker.dev"]
+    assert rights(objects, "caretaker") == {
+        *(("poolstamps", verb) for verb in ("get", "list", "watch")),
+        ("poolstamps/status", "patch"),
+        *(("configmaps", verb) for verb in ("list", "create", "delete")),
+        *(("nodes", verb) for verb in ("list", "watch")),
+        ("events", "create"),
+    }
+    assert rights(objects, "caretaker-view") == {("poolstamps", verb) for verb in ("get", "list", "watch")}
+    (rule,) = (o for o in objects if o["kind"] == "PrometheusRule")
+    assert "PoolStampNotReady" in str(rule)
+    assert "poolstamps" not in str(rendered(copy, "kinds.poolStamp.enabled=false"))
+    with pytest.raises(chart.ChartError, match="additional properties 'poolStamps' not allowed"):
+        rendered(copy, "kinds.poolStamps.enabled=true")
+
+
+def test_the_pages_of_metrics_and_the_dashboard_have_a_further_kind(copy: Path) -> None:
+    assert "\n### caretaker_poolstamp_pools\n" in (copy / "docs" / "metrics.md").read_text()
+    board = json.loads((copy / "helm" / "caretaker" / "files" / "dashboard.json").read_text())
+    assert "PoolStamp" in [panel["title"] for panel in board["panels"] if panel["type"] == "row"]
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        ("tests/unit/observability",),
+        ("tests/integration/observability/test_alerts.py", "-k", "PoolStamp or valid"),
+    ],
+    ids=lambda tests: tests[0],
+)
+def test_the_tests_of_all_kinds_hold_for_a_further_kind(copy: Path, tests: tuple[str, ...]) -> None:
+    assert " passed" in toykind.run(copy, "pytest", "-q", "-p", "no:cacheprovider", *tests)

@@ -1,25 +1,69 @@
 """A further kind, PoolStamp: a ConfigMap with a time stamp for every node pool.
 
-It shows what a kind brings and which shared files it edits. `install` adds it to a copy of the operator:
+It shows what a kind brings and which shared files it edits. `install` adds it to a copy of the checkout:
 
-    wiring.py   -> caretaker/poolstamp/wiring.py      controller, watched resources, metrics
-    views.py    -> caretaker/cli/poolstamp/__init__.py   `caretaker plan` and `status`
-    EDITED      the shared files of the operator that get a line
+    CRD       its CRD
+    BROUGHT   files of its own, by where they go
+    EDITED    the shared files that get a line
+    MADE      files that `make chart` and dev/observability write anew
 """
 
+import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
+from testbed.paths import CHECKOUT
+
 HERE: Final = Path(__file__).parent
-SOURCES: Final = HERE.parents[2] / "operator"
-# Shared file of the operator -> what is replaced in it, and by what.
+_COPIED: Final = (
+    "operator",
+    "dev",
+    "tests",
+    "helm",
+    "crds",
+    "deploy",
+    "docs",
+    "pyproject.toml",
+)
+BROUGHT: Final = {
+    "wiring.py": "operator/caretaker/poolstamp/wiring.py",
+    "views.py": "operator/caretaker/cli/poolstamp/__init__.py",
+    "rules.tpl": "helm/caretaker/templates/kinds/_poolstamps.tpl",
+    "alerts.yaml": "helm/caretaker/files/alerts/poolstamps.yaml",
+    "alertcases.py": "tests/testing/alertcases/poolstamp.py",
+    "watched.py": "dev/observability/kinds/poolstamp.py",
+}
+_ALERT: Final = """
+### PoolStampNotReady
+
+Its Ready condition has the reason.
+"""
+# Shared file -> the line before which something is put, and what.
 EDITED: Final = {
-    "registry.py": (
+    "operator/caretaker/registry.py": (
         "KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH, IMDS_POLICY)",
         'POOL_STAMP: Final = KindInfo("PoolStamp", "poolstamps", True, "pstamp", package="poolstamp")\n'
         "KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH, IMDS_POLICY, POOL_STAMP)",
     ),
+    "helm/caretaker/values.yaml": (
+        "\ncrds:\n",
+        "  poolStamp:\n    # -- Serve PoolStamps.\n    enabled: true\n\ncrds:\n",
+    ),
+    "docs/operations.md": ("\n### DaemonTaskStalled\n", f"{_ALERT}\n### DaemonTaskStalled\n"),
+}
+MADE: Final = {
+    "deploy/operator.yaml",
+    "docs/metrics.md",
+    "helm/caretaker/README.md",
+    "helm/caretaker/files/dashboard.json",
+    "helm/caretaker/files/kinds.yaml",
+    "helm/caretaker/values.schema.json",
 }
 _STATUS: Final = {
     "type": "object",
@@ -66,22 +110,48 @@ CRD: Final[dict[str, Any]] = {
 
 
 def install(folder: Path) -> Path:
-    """A copy of the operator with the kind, for PYTHONPATH."""
-    made = folder / "operator"
-    shutil.copytree(SOURCES, made, ignore=shutil.ignore_patterns("__pycache__"))
-    package = made / "caretaker"
+    """A copy of the checkout with the kind."""
+    made = folder / "checkout"
+    skipped = shutil.ignore_patterns("__pycache__", "node_modules")
+    for name in _COPIED:
+        if (CHECKOUT / name).is_dir():
+            shutil.copytree(CHECKOUT / name, made / name, ignore=skipped)
+        else:
+            shutil.copy(CHECKOUT / name, made / name)
     for name, (before, after) in EDITED.items():
-        text = (package / name).read_text()
+        text = (made / name).read_text()
         assert text.count(before) == 1
-        (package / name).write_text(text.replace(before, after))
-    for source, target in (("wiring.py", "poolstamp/wiring.py"), ("views.py", "cli/poolstamp/__init__.py")):
-        (package / target).parent.mkdir()
-        shutil.copy(HERE / source, package / target)
-    (package / "poolstamp" / "__init__.py").touch()
+        (made / name).write_text(text.replace(before, after))
+    for source, target in BROUGHT.items():
+        (made / target).parent.mkdir(exist_ok=True)
+        shutil.copy(HERE / source, made / target)
+    (made / "operator" / "caretaker" / "poolstamp" / "__init__.py").touch()
+    (made / "crds" / "poolstamps.yaml").write_text(yaml.safe_dump(CRD))
     return made
 
 
-def changed(copy: Path) -> list[str]:
-    """Files of the operator that differ from the copy's."""
-    files = [file.relative_to(SOURCES) for file in SOURCES.rglob("*.py")]
-    return sorted(str(file) for file in files if (SOURCES / file).read_bytes() != (copy / file).read_bytes())
+def environment(copy: Path) -> Mapping[str, str]:
+    """For programs of the copy."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CARETAKER_", "POD_"))}
+    roots = os.pathsep.join(str(copy / name) for name in ("operator", "dev", "tests"))
+    return {**clean, "PYTHONPATH": roots, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def run(copy: Path, *module: str) -> str:
+    """What `python -m` prints in the copy."""
+    command = [sys.executable, "-m", *module]
+    done = subprocess.run(
+        command, cwd=copy, env=environment(copy), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def changed(copy: Path) -> set[str]:
+    """Files of the checkout that are others in the copy."""
+    found = (file.relative_to(copy) for file in copy.rglob("*") if file.is_file())
+    return {
+        str(f)
+        for f in found
+        if (CHECKOUT / f).exists() and (CHECKOUT / f).read_bytes() != (copy / f).read_bytes()
+    }

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 from caretaker.api.conditions import READY, Condition, merge
 from caretaker.api.events import Event, ObjectRef
@@ -19,6 +19,12 @@ from caretaker.runtime.work_queue import Key
 
 KIND: Final = "PoolStamp"
 LABEL: Final = "caretaker.dev/poolstamp"
+
+
+class Reason:
+    """Of its conditions."""
+
+    STAMPED: Final = "Stamped"
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -77,12 +83,7 @@ class PoolStampKind(Kind[Snapshot, Plan, None]):
         self._unseen = context.unseen
         self._add = context.queue.add
         self._labels: dict[Key, str] = {}
-        self._pools = Gauge(
-            "caretaker_poolstamp_pools",
-            "Node pools that have a ConfigMap.",
-            ("namespace", "name"),
-            registry=context.metrics.registry,
-        )
+        self._pools = pools(context.metrics.registry)
         self._nodes.subscribe(self._node_changed)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -143,7 +144,7 @@ class PoolStampKind(Kind[Snapshot, Plan, None]):
         """The pools that have a ConfigMap now."""
         meta = snapshot.resource.metadata
         message = f"{len(snapshot.pools)} node pool(s) are stamped"
-        ready = Condition(READY, "True", "Stamped", message, meta.generation)
+        ready = Condition(READY, "True", Reason.STAMPED, message, meta.generation)
         conditions = merge(snapshot.resource.status.conditions, [ready], format_time(snapshot.now))
         return Status(meta.generation, tuple(sorted(snapshot.pools)), conditions)
 
@@ -169,6 +170,16 @@ class PoolStampKind(Kind[Snapshot, Plan, None]):
         """Another process may lead from now on."""
         self._labels.clear()
         self._pools.clear()
+
+
+def pools(registry: CollectorRegistry) -> Gauge:
+    """Its metric."""
+    return Gauge(
+        "caretaker_poolstamp_pools",
+        "Node pools that have a ConfigMap.",
+        ("namespace", "name"),
+        registry=registry,
+    )
 
 
 def _pool(node: Node | None, label: str) -> str:
