@@ -200,6 +200,7 @@ def test_the_pages_of_metrics_and_the_dashboard_have_a_further_kind(copy: Path) 
     [
         ("tests/unit/observability",),
         ("tests/integration/observability/test_alerts.py", "-k", "PoolStamp or valid"),
+        ("tests/integration/chart/test_render.py", "-k", "a_kind_that_is_off or typo or every_value"),
     ],
     ids=lambda tests: tests[0],
 )

@@ -10,6 +10,7 @@ from caretaker.registry import DAEMON_TASK, IMDS_POLICY, KINDS, S3_AGGREGATED_RE
 from caretaker.settings import Settings, SettingsError, add_connection_arguments, add_run_arguments, load
 
 NOWHERE = Path("/nonexistent/namespace")
+PLURALS = ", ".join(info.plural for info in KINDS)
 
 
 def settings(args: str = "", namespace_file: Path = NOWHERE, **env: str) -> Settings:
@@ -197,13 +198,12 @@ def test_settings_cannot_be_changed() -> None:
         ),
         pytest.param(
             "--kinds daemontasks,daemontask", {},
-            "--kinds=daemontasks,daemontask: 'daemontask': must be of daemontasks, s3aggregatedrefreshes, "
-            "imdspolicies, by comma",
+            f"--kinds=daemontasks,daemontask: 'daemontask': must be of {PLURALS}, by comma",
             id="a kind that there is not",
         ),
         pytest.param(
             "", {"CARETAKER_KINDS": ","},
-            "CARETAKER_KINDS=,: ',': must be of daemontasks, s3aggregatedrefreshes, imdspolicies, by comma",
+            f"CARETAKER_KINDS=,: ',': must be of {PLURALS}, by comma",
             id="no kind at all",
         ),
         pytest.param(

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import chart
+from caretaker.registry import KINDS
 from chart import CHART, NAMESPACE
 from testbed.admin import Admin, ApiError, Json, path
 from testbed.cluster import Cluster
@@ -21,7 +22,7 @@ from testing.installed import Shell, block, kubeconfig_of, older_chart, operator
 from testing.roles import until
 
 NODES = 3
-CRDS = ("daemontasks", "s3aggregatedrefreshes", "imdspolicies")
+CRDS = [info.plural for info in KINDS]
 # What an older state of each did not have.
 FIELDS = {"daemontasks": "results", "s3aggregatedrefreshes": "resync", "imdspolicies": "verification"}
 NAMES = [f"{plural}.caretaker.dev" for plural in CRDS]
@@ -114,7 +115,7 @@ async def test_it_installs_works_under_its_role_and_is_gone_by_the_guide(
     await shell.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
     # `helm test` of the guide: the Pods only seem to run here, so its script is run below.
     said = await shell.documented("install.md", "## With Helm")
-    assert "serves daemontasks, s3aggregatedrefreshes, imdspolicies" in said
+    assert f"serves {', '.join(CRDS)}" in said
     assert "Phase:          Succeeded" in said
     pods = await admin.list(path("pods", NAMESPACE), labels="app.kubernetes.io/name=caretaker")
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 import chart
+from caretaker.registry import KINDS
+from chart.kinds import switch
 from testbed.admin import Admin, Json, path
 
 RBAC = "rbac.authorization.k8s.io"
@@ -78,7 +80,7 @@ async def test_each_may_what_his_role_in_the_namespace_stands_for(
         ((), ["view", "edit", "imds-admin"]),
         (("--set", "kinds.imdsPolicy.enabled=false"), ["view", "edit"]),
         (
-            ("--set", "kinds.daemonTask.enabled=false,kinds.s3AggregatedRefresh.enabled=false"),
+            tuple(f"--set=kinds.{switch(info.kind)}.enabled=false" for info in KINDS if info.namespaced),
             ["imds-admin"],
         ),
         (("--set", "rbac.people=false,metrics.authentication=true"), ["metrics-reader"]),

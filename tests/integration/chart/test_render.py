@@ -11,17 +11,21 @@ import yaml
 
 import chart
 from caretaker.api.grants import Grants
+from caretaker.registry import IMDS_POLICY
+from caretaker.registry import KINDS as REGISTERED
 from caretaker.settings import Settings, add_run_arguments, load
 from chart import CHART, ChartError
 from chart.__main__ import main
+from chart.kinds import switch
 from chart.readme import values
 from testbed.paths import CHECKOUT
 from testing.alertcases import GROUPS, RULES
+from testing.kindrights import RIGHTS
 from testing.prometheusoperator import faults
 
 Json = dict[str, Any]
 
-KINDS = ("daemonTask", "s3AggregatedRefresh", "imdsPolicy")
+KINDS = tuple(switch(info.kind) for info in REGISTERED)
 EVERYTHING = {
     "crds": {"install": False},
     "kinds": {"imdsPolicy": {"enabled": False}},
@@ -52,6 +56,13 @@ def given(tmp_path: Path, content: Json) -> tuple[str, str]:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(content))
     return "--values", str(file)
+
+
+def off(*plurals: str) -> list[str]:
+    """The arguments that switch off all kinds but these."""
+    return [
+        f"--set=kinds.{switch(info.kind)}.enabled=false" for info in REGISTERED if info.plural not in plurals
+    ]
 
 
 def one(objects: list[Json], kind: str, name: str = "caretaker") -> Json:
@@ -218,7 +229,7 @@ def test_every_value_reaches_the_operator(tmp_path: Path) -> None:
     mounted.write_text(one(objects, "ConfigMap", "caretaker-identities")["data"]["identities.yaml"])
     found = settings(objects, mounted)
     assert found.aws_identities == Grants.decode({"identities": EVERYTHING["aws"]["identities"]})  # type: ignore[index]
-    assert [kind.plural for kind in found.kinds] == ["daemontasks", "s3aggregatedrefreshes"]
+    assert found.kinds == tuple(info for info in REGISTERED if info is not IMDS_POLICY)
     assert (found.namespace, found.cluster_name, found.imds_changes_per_second) == ("team-a", "blue", 0.5)
     assert found.egress_allow == ("10.0.0.0/8", "hooks.example.com")
     assert not found.leader_elect
@@ -245,37 +256,11 @@ def test_a_change_of_the_identities_starts_new_pods_and_an_empty_list_grants_not
     assert Grants.decode(yaml.safe_load(content)) == Grants(())
 
 
-SWITCHES = {
-    "everything": ((), {"daemontasks", "s3aggregatedrefreshes", "imdspolicies"}),
-    "DaemonTask alone": (("s3AggregatedRefresh", "imdsPolicy"), {"daemontasks"}),
-    "S3AggregatedRefresh alone": (("daemonTask", "imdsPolicy"), {"s3aggregatedrefreshes"}),
-    "IMDSPolicy alone": (("daemonTask", "s3AggregatedRefresh"), {"imdspolicies"}),
-    "no IMDSPolicy": (("imdsPolicy",), {"daemontasks", "s3aggregatedrefreshes"}),
-}
-# What each kind needs when it is alone: verbs by resource.
-OWN = {
-    "daemontasks": {
-        "daemontasks": "get list watch",
-        "daemontasks/status": "patch",
-        "nodes": "get list watch",
-        "pods": "get list watch create delete",
-        "configmaps": "get list create patch",
-        "events": "create",
-    },
-    "s3aggregatedrefreshes": {
-        "s3aggregatedrefreshes": "get list watch patch",
-        "s3aggregatedrefreshes/status": "patch",
-        "secrets": "get",
-        "jobs": "create get",
-        "events": "create",
-    },
-    "imdspolicies": {
-        "imdspolicies": "get list watch",
-        "imdspolicies/status": "patch",
-        "nodes": "list watch",
-        "ec2nodeclasses": "list",
-        "events": "create",
-    },
+PLURALS = {info.plural for info in REGISTERED}
+SERVED = {
+    "everything": PLURALS,
+    **{f"{info.kind} alone": {info.plural} for info in REGISTERED},
+    "no IMDSPolicy": PLURALS - {"imdspolicies"},
 }
 LEASE = {("leases", verb) for verb in ("create", "get", "patch")}
 PROBE = {("daemontasks", verb) for verb in ("create", "patch", "delete")}
@@ -288,12 +273,10 @@ ACCESS = (
 
 
 @pytest.mark.parametrize("watched", ["", "team-a"], ids=["every namespace", "one namespace"])
-@pytest.mark.parametrize(("off", "plurals"), SWITCHES.values(), ids=SWITCHES.keys())
-def test_a_kind_that_is_off_has_neither_crd_nor_rule(
-    off: tuple[str, ...], plurals: set[str], watched: str
-) -> None:
+@pytest.mark.parametrize("plurals", SERVED.values(), ids=SERVED.keys())
+def test_a_kind_that_is_off_has_neither_crd_nor_rule(plurals: set[str], watched: str) -> None:
     flags = (*ACCESS, f"--set=watchNamespace={watched}", "--skip-tests")
-    objects = chart.objects(*flags, *(f"--set=kinds.{kind}.enabled=false" for kind in off))
+    objects = chart.objects(*flags, *off(*plurals))
     crds = {o["spec"]["names"]["plural"] for o in objects if o["kind"] == "CustomResourceDefinition"}
     assert crds == plurals
     assert {kind.plural for kind in settings(objects).kinds} == plurals
@@ -306,7 +289,7 @@ def test_a_kind_that_is_off_has_neither_crd_nor_rule(
         for verb in rule["verbs"]
     }
     needed = {
-        (what, verb) for plural in plurals for what, verbs in OWN[plural].items() for verb in verbs.split()
+        (what, verb) for plural in plurals for what, verbs in RIGHTS[plural].items() for verb in verbs.split()
     }
     probes = {"daemontasks", "imdspolicies"} <= plurals and not watched
     assert rights == needed | LEASE | (PROBE if probes else set())
@@ -325,10 +308,11 @@ def places_of(resource: str, roles: list[Json]) -> set[str]:
 
 
 def event_places(plurals: set[str], watched: str) -> set[str]:
-    """Where events of these kinds are: about IMDSPolicies, which have no namespace, in `default`."""
-    if plurals == {"imdspolicies"}:
+    """Where events of these kinds are: about what has no namespace, such as IMDSPolicies, in `default`."""
+    scopes = {info.namespaced for info in REGISTERED if info.plural in plurals}
+    if scopes == {False}:
         return {"default"}
-    return {watched, "default"} if watched and "imdspolicies" in plurals else {watched}
+    return {watched, "default"} if watched and False in scopes else {watched}
 
 
 @pytest.mark.parametrize("release", ["caretaker", "blue"])
@@ -352,9 +336,7 @@ def test_one_namespace_takes_roles_and_no_more_of_the_cluster_than_nodes_and_pol
     watched = one(objects, "Role", "caretaker-caretaker-system-watched")
     assert watched["metadata"]["namespace"] == "team-a"
     assert one(objects, "Role", "caretaker-caretaker-system-events")["metadata"]["namespace"] == "default"
-    without = chart.objects(
-        "--set", "watchNamespace=team-a,kinds.daemonTask.enabled=false,kinds.imdsPolicy.enabled=false"
-    )
+    without = chart.objects("--set", "watchNamespace=team-a", *off("s3aggregatedrefreshes"))
     ours = [o for o in without if o["kind"].startswith("ClusterRole") and not of_people(o)]
     assert ours == []
 

@@ -37,6 +37,7 @@ BROUGHT: Final = {
     "rules.tpl": "helm/caretaker/templates/kinds/_poolstamps.tpl",
     "alerts.yaml": "helm/caretaker/files/alerts/poolstamps.yaml",
     "alertcases.py": "tests/testing/alertcases/poolstamp.py",
+    "kindrights.py": "tests/testing/kindrights/poolstamp.py",
     "watched.py": "dev/observability/kinds/poolstamp.py",
 }
 _ALERT: Final = """

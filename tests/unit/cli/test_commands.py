@@ -102,7 +102,7 @@ def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixtu
         ),
         pytest.param(
             "status a",
-            "which one? write: daemontask NAME or s3aggregatedrefresh NAME or imdspolicy NAME, instead of a",
+            f"which one? write: {' or '.join(f'{info.kind.lower()} NAME' for info in KINDS)}, instead of a",
             id="a word",
         ),
         pytest.param("status dtask a b", "one at a time, and nodes joined by", id="three words"),
