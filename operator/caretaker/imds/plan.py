@@ -314,7 +314,7 @@ class _Merged:
         self._known: dict[tuple[object, ...], Desired] = {}
 
     def of(self, member: Member) -> Desired:
-        """See Want."""
+        """See Desired."""
         labels = member.node.labels
         alike = (member.groups, member.ref.region, *map(labels.get, self._labels))
         if alike not in self._known:

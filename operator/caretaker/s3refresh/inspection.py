@@ -1,6 +1,6 @@
 """A look at a source queue: its attributes, and how many messages lie in its dead-letter queue.
 
-Inputs: SQS. It must not judge: queue.py does.
+Inputs: SQS. It must not judge: queue_view.py does.
 """
 
 import msgspec

@@ -133,7 +133,7 @@ class Worker:
                 self._spawn(self._check(name, since))
 
     def _spawn(self, coroutine: Any) -> None:
-        task = asyncio.create_task(coroutine, name="ecs-look")
+        task = asyncio.create_task(coroutine, name="ecs-check")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
