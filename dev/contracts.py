@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.layers import LayersContract
+from importlinter.domain.fields import Field
 
 from caretaker.registry import KINDS
 from testbed.paths import CHECKOUT
@@ -29,7 +30,15 @@ def pure() -> list[str]:
     )
 
 
-class KindLayers(LayersContract):
+class _InheritedFields:
+    """import-linter 2.5 reads the fields of a contract's own class, and not those that it inherits."""
+
+    @classmethod
+    def _get_field_names(cls) -> list[str]:
+        return [name for name in dir(cls) if isinstance(getattr(cls, name), Field)]
+
+
+class KindLayers(_InheritedFields, LayersContract):
     """Layers, one of which is `kinds`."""
 
     def __init__(self, name: str, session_options: dict[str, Any], contract_options: dict[str, Any]) -> None:
@@ -38,7 +47,7 @@ class KindLayers(LayersContract):
         super().__init__(name, session_options, {**contract_options, "layers": layers})
 
 
-class PureModules(ForbiddenContract):
+class PureModules(_InheritedFields, ForbiddenContract):
     """Forbidden imports of the modules that are listed or call themselves pure."""
 
     def __init__(self, name: str, session_options: dict[str, Any], contract_options: dict[str, Any]) -> None:
