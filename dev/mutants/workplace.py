@@ -10,7 +10,6 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from contracts import pure
 from testbed.paths import CHECKOUT, STATE
 
 HOME: Final = STATE / "mutants"
@@ -54,9 +53,8 @@ def modules(kind: str) -> list[str]:
     """Those of a kind that import-linter keeps from I/O, and ALSO; without `caretaker.`. mutmut refuses a
     module without functions."""
     contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    listed = [name for one in contracts for name in one.get("source_modules", ())]
-    held = {name.removeprefix("caretaker.") for name in (*listed, *pure())}
-    found = sorted(name for name in {*held, *ALSO} if name.startswith(f"{kind}."))
+    pure = [name.removeprefix("caretaker.") for one in contracts for name in one.get("source_modules", ())]
+    found = sorted(name for name in {*pure, *ALSO} if name.startswith(f"{kind}."))
     return [name for name in found if "def " in (CHECKOUT / "operator" / _file(name)).read_text()]
 
 

@@ -206,16 +206,3 @@ def test_the_pages_of_metrics_and_the_dashboard_have_a_further_kind(copy: Path) 
 )
 def test_the_tests_of_all_kinds_hold_for_a_further_kind(copy: Path, tests: tuple[str, ...]) -> None:
     assert " passed" in toykind.run(copy, "pytest", "-q", "-p", "no:cacheprovider", *tests)
-
-
-def test_the_contracts_hold_a_further_kind(copy: Path) -> None:
-    """A module that says Pure reads no clock, and no kind imports another."""
-    program = Path(sys.executable).with_name("lint-imports")
-    assert toykind.attempt(copy, program, "--no-cache")[0] == 0
-    module = copy / "operator" / "caretaker" / "poolstamp" / "plan.py"
-    module.write_text('"""Pure."""\n\nimport time\n\nimport caretaker.imds.plan\n')
-    status, told = toykind.attempt(copy, program, "--no-cache")
-    module.unlink()
-    assert status == 1
-    assert "caretaker.poolstamp.plan -> time" in told
-    assert "caretaker.poolstamp.plan -> caretaker.imds.plan" in told

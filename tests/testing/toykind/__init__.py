@@ -140,16 +140,12 @@ def environment(copy: Path) -> Mapping[str, str]:
 
 def run(copy: Path, *module: str) -> str:
     """What `python -m` prints in the copy."""
-    status, told = attempt(copy, sys.executable, "-m", *module)
-    assert status == 0, told
-    return told
-
-
-def attempt(copy: Path, *command: str | Path) -> tuple[int, str]:
-    """The exit code of a command in the copy, and what it prints."""
-    env = environment(copy)
-    done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+    command = [sys.executable, "-m", *module]
+    done = subprocess.run(
+        command, cwd=copy, env=environment(copy), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def changed(copy: Path) -> set[str]:
