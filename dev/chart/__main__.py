@@ -1,4 +1,4 @@
-"""`python -m chart` (`make chart`) writes what follows from others: the chart's CRDs, kinds, values, deploy/.
+"""`python -m chart` (`make chart`) writes generated files: the chart's CRDs, kinds, values, deploy/.
 
 With --check it writes nothing, and fails when something would change.
 """
@@ -13,7 +13,7 @@ from testbed.paths import CHECKOUT
 
 
 def of_the_chart() -> dict[Path, str]:
-    """The chart's files that follow from others, and what each should hold."""
+    """The chart's files that follow from others, and their contents."""
     page, schema = CHART / "README.md", CHART / "values.schema.json"
     made = {
         page: readme.filled(page.read_text(), (CHART / "values.yaml").read_text()),

@@ -1,7 +1,7 @@
 """Grants of AWS identities, queues and endpoints: the setting, and the check of a spec.
 
-Pure. Without it every user who may create a resource could drain any queue that the operator reads. Inputs:
-the setting's text and a resource's spec. It must not look up anything.
+Pure. Without it every user with the right to create a resource could drain any queue that the operator reads.
+Inputs: the setting's text and a resource's spec. It must not look up anything.
 """
 
 import re
