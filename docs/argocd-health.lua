@@ -1,6 +1,6 @@
 -- Health of a DaemonTask, S3AggregatedRefresh or IMDSPolicy for Argo CD, one script for all three.
--- Where it goes, and what it says of each state: docs/gitops.md. It follows kstatus, as Flux and Helm do.
--- What is being deleted, Argo CD shows as Progressing by itself, without asking.
+-- Installation and the result of each state: docs/gitops.md. It follows kstatus, as Flux and Helm do.
+-- Argo CD shows an object that is being deleted as Progressing by itself.
 local status = obj.status or {}
 if status.observedGeneration ~= obj.metadata.generation then
   return {status = "Progressing", message = "not looked at yet"}

@@ -1,4 +1,5 @@
-"""`python -m chart` (`make chart`) writes generated files: the chart's CRDs, kinds, values, deploy/.
+"""`python -m chart` (`make chart`) writes generated files: the chart's CRDs, kinds, values, deploy/,
+and the kinds' lines in pyproject.toml.
 
 With --check it writes nothing, and fails when something would change.
 """
@@ -7,18 +8,19 @@ import argparse
 import sys
 from pathlib import Path
 
-from chart import CHART, ChartError, base, kinds, readme
+from chart import CHART, ChartError, base, contracts, kinds, readme
 from testbed.compiling import BuildError
 from testbed.paths import CHECKOUT
 
 
 def of_the_chart() -> dict[Path, str]:
     """The chart's files that follow from others, and their contents."""
-    page, schema = CHART / "README.md", CHART / "values.schema.json"
+    page, schema, project = CHART / "README.md", CHART / "values.schema.json", CHECKOUT / "pyproject.toml"
     made = {
         page: readme.filled(page.read_text(), (CHART / "values.yaml").read_text()),
         CHART / "files" / "kinds.yaml": kinds.listed(),
         schema: kinds.with_switches(schema.read_text()),
+        project: contracts.filled(project.read_text()),
     }
     for crd in sorted(base.CRDS.glob("*.yaml")):
         made[CHART / "files" / "crds" / crd.name] = crd.read_text()

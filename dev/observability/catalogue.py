@@ -45,7 +45,7 @@ OPERATOR: Final = {
             "reason": Label(
                 known.WORD,
                 "`Retry`, `Unexpected` (a bug), or the API server's reason, such as `Conflict` or `Timeout`; "
-                "the first 100 only are told apart",
+                "`other` beyond 100 values",
             ),
         },
     ),
@@ -72,7 +72,7 @@ OPERATOR: Final = {
         "`/healthz` fails."
     ),
     "caretaker_api_requests_total": Metric(
-        "What the operator costs the API server, and what is refused (403), throttled (429) or not answered.",
+        "Requests to the API server, and those that are refused (403), throttled (429) or not answered.",
         {**_REQUEST, "code": known.STATUS},
     ),
     "caretaker_api_request_seconds": Metric("The API server is suspected of being slow.", _REQUEST),
@@ -92,7 +92,7 @@ OPERATOR: Final = {
 
 RESOURCES: Final = {
     "caretaker_ready": Metric(
-        "How many resources need somebody, by kind and namespace.", {"kind": known.KIND, **OBJECT}
+        "Resources that need a person, by kind and namespace.", {"kind": known.KIND, **OBJECT}
     ),
     "caretaker_condition": Metric(
         "Why a resource is not Ready, and what else it tells: most alerts are made of this.",

@@ -1,6 +1,6 @@
 """Graphs in rows, drawn by matplotlib (dependency group `pictures`).
 
-Inputs: panels, and what Prometheus answered to their expressions. It must not decide what is shown.
+Inputs: panels, and what Prometheus answered to their expressions. It must not decide the contents.
 """
 
 import math
@@ -43,7 +43,7 @@ class Graph(NamedTuple):
     answers: Sequence[tuple[str, Sequence[tuple[Mapping[str, str], Points]]]]
 
     def lines(self) -> list[tuple[str, Points]]:
-        """Names and points of what is to be drawn."""
+        """Names and points of the curves."""
         found = [
             (_named(legend, labels), _broken(points))
             for legend, series in self.answers

@@ -11,7 +11,7 @@ from typing import Final
 from observability.catalogue import METRICS, family
 from observability.labels import Label
 from observability.metric import Metric
-from observability.page import told
+from observability.page import described
 
 # What Prometheus or the cluster's configuration adds to every series.
 SCRAPED: Final = frozenset(("job", "namespace", "pod", "instance", "le"))
@@ -41,7 +41,7 @@ def faults(expression: str) -> Iterator[str]:
 
 def _metric(name: str, metric: Metric, matchers: str) -> Iterator[str]:
     if name not in _exported(family(name)):
-        yield f"{name} is not what a {told()[family(name)].kind} exports"
+        yield f"{name} is no series of a {described()[family(name)].kind}"
     for label, operator, value in _MATCHER.findall(matchers):
         if label in metric.labels:
             if not _fits(metric.labels[label], operator, value):
@@ -52,7 +52,7 @@ def _metric(name: str, metric: Metric, matchers: str) -> Iterator[str]:
 
 def _exported(name: str) -> set[str]:
     """The series of a metric."""
-    if told()[name].kind == "histogram":
+    if described()[name].kind == "histogram":
         return {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
     return {name}
 

@@ -51,7 +51,7 @@ RESOURCE: Final = one_of(
     *("nodes", "pods", "configmaps", "events", "leases", "secrets", "jobs", "ec2nodeclasses"),
     *(info.plural for info in KINDS),
     "",
-    words="the plural of what is asked for, such as `pods`; empty where the API is asked what it serves",
+    words="the plural of the resource, such as `pods`; empty for discovery",
 )
 STATUS: Final = Label(re.compile(r"[1-5]\d\d|<error>"), "the HTTP status, or `<error>` without an answer")
 # Words of a refusal or of an answer: bounded by obs/label_limiter.py.
@@ -60,5 +60,5 @@ SERVICE: Final = one_of("sqs", "sts", "ec2", "ecs", "autoscaling", "storagegatew
 OPERATION: Final = Label(re.compile(r"[A-Z][A-Za-z]{1,60}"), "the call's name, such as `ReceiveMessage`")
 AWS_CODE: Final = Label(
     re.compile(rf"<error>|{WORD.pattern}"),
-    "`OK`, AWS's error code, `<error>` without an answer, or `other`: the first 100 only are told apart",
+    "`OK`, AWS's error code, `<error>` without an answer, or `other` (beyond 100 values)",
 )

@@ -46,7 +46,7 @@ Prometheus' client for Python adds `process_cpu_seconds_total`, `process_residen
 UNITS: Final = (("_timestamp_seconds", "seconds since 1970"), ("_seconds", "seconds"), ("_info", "none"))
 
 
-class Told(NamedTuple):
+class Described(NamedTuple):
     """What the code says of a metric."""
 
     kind: str
@@ -54,7 +54,7 @@ class Told(NamedTuple):
     labels: tuple[str, ...]
 
 
-def told() -> dict[str, Told]:
+def described() -> dict[str, Described]:
     """Every metric of ours, by name."""
     registry = create_metrics("0").registry
     kinds.register(registry)
@@ -63,19 +63,19 @@ def told() -> dict[str, Told]:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         if name.startswith("caretaker_"):
             collector = registry._names_to_collectors[name]
-            found[name] = Told(family.type, family.documentation, getattr(collector, "_labelnames", ()))
+            found[name] = Described(family.type, family.documentation, getattr(collector, "_labelnames", ()))
     return found
 
 
 def unit(name: str, kind: str) -> str:
-    """The unit of a metric's value, told by its name (https://prometheus.io/docs/practices/naming)."""
+    """The unit of a metric's value, from its name (https://prometheus.io/docs/practices/naming)."""
     measured = next((words for end, words in UNITS if name.endswith(end)), "")
     return measured or ("count" if kind in ("counter", "histogram") else "number")
 
 
 def page() -> str:
     """The whole page."""
-    every = told()
+    every = described()
     parts = [HEAD]
     for title, metrics in SECTIONS.items():
         parts.append(f"\n## {title}\n")
@@ -83,7 +83,7 @@ def page() -> str:
     return "".join([*parts, TAIL])
 
 
-def _entry(name: str, said: Told, metric: Metric) -> Iterator[str]:
+def _entry(name: str, said: Described, metric: Metric) -> Iterator[str]:
     yield f"\n### {name}\n"
     text = said.help.replace("<error>", "`<error>`")  # else HTML
     yield _wrapped(f"{said.kind.capitalize()}, {unit(name, said.kind)}. {text}")

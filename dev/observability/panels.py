@@ -49,7 +49,7 @@ OPERATOR: Final = (
         "Calls to AWS",
         PER_SECOND,
         ((rate("service, code", "caretaker_aws_requests_total"), "{{service}} {{code}}"),),
-        "By service and answer; what is not OK is AWS's code.",
+        "By service and answer; errors show AWS's code.",
     ),
     Panel(
         "AWS, 95th percentile",

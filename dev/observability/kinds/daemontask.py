@@ -109,7 +109,7 @@ PANELS: Final = (
         "From the creation of a Pod to its end.",
     ),
     Panel(
-        "Conditions that wait for somebody",
+        "Conditions that wait for a person",
         NUMBER,
         ((count("DaemonTask", "Stalled|Degraded", 1), "{{type}} {{reason}}"),),
         "Tasks by condition and reason.",

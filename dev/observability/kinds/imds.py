@@ -34,7 +34,7 @@ METRICS: Final = {
     ),
     "caretaker_imds_changes_total": Metric(
         "Enforce changes instances: how many, and what EC2 refuses.",
-        {"result": Label(known.WORD, "`Changed`, or EC2's code; the first 100 only are told apart")},
+        {"result": Label(known.WORD, "`Changed`, or EC2's code; `other` beyond 100 values")},
     ),
 }
 

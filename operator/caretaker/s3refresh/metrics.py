@@ -1,4 +1,4 @@
-"""The metrics of a pass, observed once its status stands: the difference between two records."""
+"""Pure but for the counters that it gets: the metrics of a pass, from the difference between two records."""
 
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 from caretaker.s3refresh.debounce import UNKNOWN, TargetState

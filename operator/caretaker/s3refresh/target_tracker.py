@@ -1,8 +1,8 @@
 """The times of a resource's targets, by the monotonic clock of this process.
 
-It counts the seconds since an event, since a claim was first observed, since a target became dirty. Wall
-clocks jump and differ between operators, so none of these comes from status. A new process starts to count
-anew: a refresh is later at worst.
+Pure: a caller gives the time. It counts the seconds since an event, since a claim was first observed, since a
+target became dirty. Wall clocks jump and differ between operators, so none of these comes from status. A new
+process starts to count anew: a refresh is later at worst.
 """
 
 from collections.abc import Iterable

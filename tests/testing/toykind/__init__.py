@@ -65,6 +65,7 @@ MADE: Final = {
     "helm/caretaker/files/dashboard.json",
     "helm/caretaker/files/kinds.yaml",
     "helm/caretaker/values.schema.json",
+    "pyproject.toml",
 }
 _STATUS: Final = {
     "type": "object",

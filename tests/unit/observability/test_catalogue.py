@@ -9,7 +9,7 @@ from caretaker.api.conditions import Condition
 from caretaker.obs.imds_metrics import STATES
 from caretaker.obs.metrics import Metrics
 from observability import catalogue
-from observability.page import page, told
+from observability.page import described, page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 NODE = "ip-10-0-12-34.eu-west-1.compute.internal"
@@ -26,7 +26,7 @@ def test_the_page_is_what_the_code_says() -> None:
 
 def test_every_metric_is_in_the_catalogue_with_all_of_its_labels() -> None:
     listed = {name: set(metric.labels) for name, metric in catalogue.METRICS.items()}
-    assert listed == {name: set(one.labels) for name, one in told().items()}
+    assert listed == {name: set(one.labels) for name, one in described().items()}
 
 
 def series(metrics: Metrics) -> list[tuple[str, dict[str, str]]]:

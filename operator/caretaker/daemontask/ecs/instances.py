@@ -1,6 +1,6 @@
 """The container instances of a cluster that count. It separates events that change their number from others.
 
-No I/O. An agent that connects, a task that starts, a drain where DRAINING counts: each makes an event, and
+Pure. An agent that connects, a task that starts, a drain where DRAINING counts: each makes an event, and
 none changes the number. The state is lost with the process and read again with a list.
 """
 
