@@ -19,7 +19,7 @@ import msgspec
 
 from caretaker import __version__
 from caretaker.api.names import FIELD_MANAGER
-from caretaker.kube.errors import ApiError, error_from
+from caretaker.kube.errors import ApiError, NotLeader, error_from
 from caretaker.kube.permissions import Permissions
 from caretaker.kube.rest_config import RestConfig
 
@@ -247,6 +247,17 @@ class _GuardedRequest(aiohttp.ClientRequest):
         if (guard := _guard.get()) is not None:
             guard()
         return await super().send(conn)
+
+    async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
+        """With a body, nothing is written before this. Before Python 3.12 it is a task of its own, and the
+        loop may do much else first."""
+        if (guard := _guard.get()) is not None:
+            try:
+                guard()
+            except NotLeader as error:
+                conn.protocol.set_exception(error)  # for who waits for the response
+                return
+        await super().write_bytes(writer, conn, content_length)
 
 
 def _check_path(verb: str, path: str) -> None:

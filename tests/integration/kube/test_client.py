@@ -1,8 +1,10 @@
 """What the client sends, what it makes of answers, and what it refuses to send."""
 
 import asyncio
+import contextlib
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -225,6 +227,36 @@ class TestWrite:
         api.on("POST", NODES, replying(NODE))
         await client.create(NODES, {})
         assert len(api.requests) == before + 1
+
+    async def test_what_the_loop_does_before_the_first_byte_may_cost_the_lease(
+        self, api: FakeApiServer, client: KubeClient
+    ) -> None:
+        """aiohttp writes a body in a task, which before Python 3.12 waits for the loop's next round."""
+        api.on("GET", NODES, replying(page("a")))
+        api.on("POST", NODES, replying(NODE))
+        await client.list(NODES)
+        leading, looks = True, 0
+
+        def lose() -> None:
+            nonlocal leading
+            leading = False
+
+        def guard(_: float) -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                asyncio.get_running_loop().call_soon(lose)
+            if not leading:
+                raise NotLeader
+
+        client.guard = guard
+        at_once = sys.version_info >= (3, 12)
+        with contextlib.nullcontext() if at_once else pytest.raises(NotLeader):
+            await client.create(NODES, {})
+        assert len(api.requests) == (2 if at_once else 1)
+        client.guard = None
+        await client.create(NODES, {})
+        assert len(api.requests) == (3 if at_once else 2)
 
     async def test_reads_and_the_leases_own_writes_pass_the_guard(
         self, api: FakeApiServer, client: KubeClient
