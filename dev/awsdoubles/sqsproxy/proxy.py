@@ -19,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -89,6 +90,7 @@ class SqsProxy(ServerThread):
         self._rules: tuple[Rule, ...] = ()
         self._rules_lock = threading.Lock()
         self._backlogs: dict[str, messages.Backlog] = defaultdict(lambda: messages.Backlog(self._chance))
+        self._sent: set[asyncio.Task[tuple[int, dict[str, str], bytes]]] = set()
         self._session: aiohttp.ClientSession
 
     def add(self, match: Match, action: Action, count: int | None = None) -> Rule:
@@ -125,7 +127,10 @@ class SqsProxy(ServerThread):
         )
 
     async def closing(self) -> None:
-        """Close it."""
+        """Close it; what is under way ends with it."""
+        for sent in self._sent:
+            sent.cancel()
+        await asyncio.gather(*self._sent, return_exceptions=True)
         await self._session.close()
 
     def _forget(self, rule: Rule) -> None:
@@ -230,13 +235,23 @@ class SqsProxy(ServerThread):
         """A receive upstream that ends though its client goes meanwhile: what it takes would be nobody's for
         a while, and is the next receiver's."""
         sent = asyncio.ensure_future(self._forward(request, raw))
+        self._sent.add(sent)
+        sent.add_done_callback(self._sent.discard)
         try:
             return await asyncio.shield(sent)
         except asyncio.CancelledError:
+            # A callback: the server's end cancels the wait as well.
+            sent.add_done_callback(partial(self._left, request.queue))
             await asyncio.wait({sent})
-            if sent.exception() is None and sent.result()[0] == 200:
-                self._backlogs[request.queue].keep(_messages(sent.result()[2]))
             raise
+
+    def _left(self, queue: str, sent: "asyncio.Task[tuple[int, dict[str, str], bytes]]") -> None:
+        """Keep what came when its client was gone."""
+        if sent.cancelled() or sent.exception() is not None:
+            return
+        status, _, answer = sent.result()
+        if status == 200:
+            self._backlogs[queue].keep(_messages(answer))
 
     async def _forward(self, request: Request, raw: bytes) -> tuple[int, dict[str, str], bytes]:
         headers = {k: v for k, v in request.http.headers.items() if k.lower() not in _OWN_HEADERS}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import http.client
 import json
 import secrets
@@ -281,6 +282,17 @@ def test_a_message_on_its_way_to_a_client_that_is_gone_is_the_next_ones() -> Non
         until(lambda: proxy.calls.all("ReceiveMessage")[0].seconds > 0)
         found = answer_of(asked(proxy, wait=0))
     assert [one["MessageId"] for one in found["Messages"]] == ["m"]
+
+
+def test_it_ends_while_a_receive_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
+    with Hesitant() as upstream:
+        with SqsProxy(upstream.url) as proxy:
+            waiting = asked(proxy, wait=20)
+            assert upstream.asked.wait(10)
+        upstream.told.set()
+    waiting.close()
+    gc.collect()
+    assert [one.message for one in caplog.records if one.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize(
