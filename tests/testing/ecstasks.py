@@ -117,6 +117,10 @@ class EcsTasks:
         """The names of the calls to ECS since the last time they were cleared."""
         return [call["operation"] for call in self.control.calls()]
 
+    async def called(self, count: int) -> None:
+        """Return once so many calls were made since the last time they were cleared."""
+        await self.until(lambda: len(self.operations()) >= count)
+
     def desired(self, cluster: str = "prod", *, region: str = REGION) -> int:
         """What the service's desired count is in ECS."""
         return int(self.control.service(cluster, SERVICE, region=region)["desired"])
