@@ -78,8 +78,10 @@ async def test_repeated_and_reordered_events_are_one_change(place: EcsTasks) -> 
     await place.drained()
     await place.send(place.control.deregister("prod", here[3:]))
     await task.clusters({"prod": 5})
-    for name in ("DescribeServices", "UpdateService"):
-        assert 2 <= place.operations().count(name) <= 4, "24 events, merged"
+    # How many changes are heard together is the machine's doing; a repetition never leads to a look.
+    changes = len({(one["detail"]["containerInstanceArn"], one["detail"]["version"]) for one in events}) + 1
+    assert 2 <= place.operations().count("DescribeServices") <= changes
+    assert place.operations().count("UpdateService") == 2
 
 
 async def test_an_event_that_comes_during_a_look_leads_to_another(
