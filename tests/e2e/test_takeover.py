@@ -71,7 +71,7 @@ def is_work(call: Call) -> bool:
 async def took_over(place: Rollouts, standby: Replica, since: float) -> float:
     """How long after `since` (time.time) the standby took the Lease; it has worked by then, too."""
     _, proxy = standby
-    await asyncio.to_thread(proxy.ledger.wait, lambda c: is_work(c) and c.time >= since, 1, 30)
+    await asyncio.to_thread(proxy.ledger.wait, lambda c: is_work(c) and c.time >= since, 1, 60)
     spec = (await place.admin.get(path("leases", place.namespace, "test")))["spec"]
     assert spec["holderIdentity"] == "standby"
     return datetime.fromisoformat(spec["acquireTime"]).timestamp() - since
@@ -108,7 +108,7 @@ async def test_standby_with_a_stale_cache_repeats_nothing(place: Rollouts) -> No
     (late,) = await place.nodes.add(1, wait=False)
     await asyncio.to_thread(leader.kill9)
     # It has planned once it creates the Pod of the node that it had not heard of.
-    await asyncio.to_thread(standby.ledger.wait, lambda c: c.resource == "pods" and is_work(c), 1, 30)
+    await asyncio.to_thread(standby.ledger.wait, lambda c: c.resource == "pods" and is_work(c), 1, 60)
     await place.converged(task, succeeded=NODES + 1)
     await place.history.check(backoff_limit=0)
     assert place.history.pods.runs_per_node() == {late: 1, **dict.fromkeys(names, 2)}
@@ -122,7 +122,7 @@ async def test_clean_stop_hands_over_at_once(place: Rollouts) -> None:
     (leader, first), standby = await replicas(place, scale=1.0)
     first.add(Match(verb="create", resource="pods"), Delay(before_seconds=1.0))
     task = await place.task(parallelism=2)
-    await asyncio.to_thread(first.ledger.wait, lambda c: c.resource == "pods" and is_work(c), 1, 30)
+    await asyncio.to_thread(first.ledger.wait, lambda c: c.resource == "pods" and is_work(c), 1, 60)
     stopped = time.time()
     await asyncio.to_thread(leader.terminate)  # fails unless it ends with 0 within 10 s
     ended = time.time()
@@ -165,7 +165,7 @@ async def test_leader_that_hung_writes_nothing_when_it_wakes(place: Rollouts) ->
 async def test_leader_that_cannot_renew_goes_on_when_it_can_again(place: Rollouts) -> None:
     """One replica, which loses the Lease while Pods end, again and again, and takes it back itself."""
     names = await place.nodes.add(NODES)
-    leader, proxy = await place.operator("leader", leader_elect=True)
+    leader, proxy = await place.operator("leader", leader_elect=True, time_scale=SCALE)
     await until(lambda: leads((leader, proxy)))
     task = await place.task(parallelism=1)
     for count in (1, 2, 3):

@@ -25,7 +25,7 @@ from testing.world import stands
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT = 40.0  # seconds
+TIMEOUT = 90.0  # seconds
 RESOURCE: Json = {
     "apiVersion": "caretaker.dev/v1alpha1",
     "kind": "PoolStamp",

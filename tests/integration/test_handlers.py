@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 KINDS = (DAEMON_TASK, S3_AGGREGATED_REFRESH)
 SPECS = {DAEMON_TASK: task(suspend=True), S3_AGGREGATED_REFRESH: refresh(suspend=True)}
-TIMEOUT = 40.0  # seconds
+TIMEOUT = 90.0  # seconds
 TIME_SCALE = 0.1
 OURS = "caretaker.handlers"
 Told = Callable[[], list[str]]

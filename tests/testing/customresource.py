@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from testbed.admin import Admin, Json
 
-TIMEOUT: Final = 60.0
+TIMEOUT: Final = 120.0
 
 
 def condition(found: Mapping[str, Any], kind: str) -> Json:

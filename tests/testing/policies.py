@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from testbed.admin import Admin, ApiError, Json, path
 
-TIMEOUT = 30.0
+TIMEOUT = 90.0
 NODE_NAME = "caretaker.dev/node-name"
 
 

@@ -14,7 +14,7 @@ from caretaker.aws.identity import ClientKey
 from caretaker.s3refresh.plan import Message
 from caretaker.s3refresh.poller import Poller
 
-TIMEOUT: Final = 60.0
+TIMEOUT: Final = 120.0
 OWNER: Final = "owner"
 VISIBILITY: Final = 3  # seconds: what is not deleted comes again soon
 

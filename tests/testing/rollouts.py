@@ -23,7 +23,7 @@ from testing.operator import OperatorProcess
 from testing.world import Task, stands
 
 TIME_SCALE: Final = 0.1
-TIMEOUT: Final = 60.0
+TIMEOUT: Final = 120.0
 
 
 class Rollouts:

@@ -15,7 +15,7 @@ from testbed.admin import Admin, Json, Jsons, path
 from testing.cluster import Nodes
 from testing.kubelet import BY_HAND, Kubelet
 
-TIMEOUT: Final = 40.0  # seconds; generous, for a loaded machine
+TIMEOUT: Final = 90.0  # seconds; generous, for a loaded machine
 TASK_LABEL: Final = "caretaker.dev/daemontask"
 COUNTS: Final = ("succeeded", "failed", "active", "pending", "blocked")
 

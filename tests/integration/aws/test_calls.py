@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -371,9 +370,7 @@ class TestPolls:
                 assert process.stdin is not None
                 process.stdin.write(b"\n")
                 process.stdin.close()
-                started = time.monotonic()
-                assert await asyncio.to_thread(process.wait, 15) == 0
-                assert time.monotonic() - started < 10  # a poll is 20 s
+                assert await asyncio.to_thread(process.wait, 18) == 0  # a poll is 20 s
             finally:
                 process.kill()
 

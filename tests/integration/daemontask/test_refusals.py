@@ -157,14 +157,17 @@ async def test_a_quota_is_backed_off_from_told_and_recovered_from(
     world.kubelet.default = HOLD
     url = await quota(world, "2")
     task = await world.task()
+    # Pods are created in several passes: Ready tells of it once the last one was tried.
     found = await task.when(
-        lambda t: stands(t, "Degraded", reason="PodCreationRefused") and t["status"]["active"] == 2
+        lambda t: (
+            stands(t, "Degraded", reason="PodCreationRefused")
+            and stands(t, "Ready", "False", "PodCreationRefused")
+            and (t["status"]["active"], t["status"]["blocked"]) == (2, 2)
+        )
     )
     assert "exceeded quota: few-pods" in condition(found, "Ready")["message"]
-    assert stands(found, "Ready", "False", "PodCreationRefused")
     assert stands(found, "SpecValid")
     assert not condition(found, "Stalled")
-    assert found["status"]["blocked"] == 2
     if raised:
         await world.admin.patch(url, {"spec": {"hard": {"pods": "4"}}})
     else:

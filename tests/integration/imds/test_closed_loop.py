@@ -15,11 +15,22 @@ from hoplab.options import MetadataOptions, Source
 from testing.imds import SLOW, Fleet
 
 HOP = "httpPutResponseHopLimit"
+TRIES = 5
 
 
 async def feels(client: Client) -> Resolved:
     """Resolve credentials afresh, beside the loop."""
     return await asyncio.to_thread(client.resolve)
+
+
+async def quickest(client: Client, seconds: float) -> Resolved:
+    """The first of some that takes less, or else the last: a busy machine may hold one up, and what waits for
+    IMDSv2 waits every time."""
+    for _ in range(TRIES):
+        found = await feels(client)
+        if found.error or found.seconds < seconds:
+            break
+    return found
 
 
 def in_force(fleet: Fleet, instance: str) -> Source:
@@ -51,7 +62,7 @@ async def test_a_policy_mends_what_pods_wait_for_and_shuts_what_they_should_not_
         assert (await feels(pod)).seconds > 0.9, "what is pending is not in force"
         await asyncio.to_thread(fleet.control.apply)
         await policy.condition("Ready", "True", "Enforced")
-        fixed = await feels(pod)
+        fixed = await quickest(pod, before.seconds / 2)
         assert (fixed.error, fixed.seconds < before.seconds / 2) == ("", True)
 
         await policy.edit(options={HOP: 1})
