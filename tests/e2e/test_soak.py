@@ -28,8 +28,8 @@ from testing.world import Task, node_of
 NODES, BACKOFF_LIMIT, PARALLELISM = 10, 2, 3
 BUDGETED = "minutely"
 PERCENT = {"pool": 25, BUDGETED: 60, "once": 50}  # of its nodes that may run at a time
-TIME_SCALE = 0.2
-CONVERGE_SECONDS = 180.0
+TIME_SCALE = 0.4
+CONVERGE_SECONDS = 300.0
 QUIET_SECONDS = 10.0
 
 
