@@ -19,7 +19,7 @@ from testbed.paths import CHECKOUT
 from testbed.recorder import PodRecorder
 from testing import manifests, suiterole
 
-SHARED_NODES: Final = 20
+SHARED_NODES: Final = 4  # each renews its Lease every 10 s, in every control plane of a run
 CRDS: Final = sorted((CHECKOUT / "crds").glob("*.yaml"))
 TEST_LABEL: Final = "testbed.caretaker.dev/test"
 
@@ -76,8 +76,8 @@ class Nodes:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The control plane of this run, with our CRDs and 20 fake nodes that belong to no test. Operators have
-    an account of their own, and whatever they ask for is to be granted to it."""
+    """The control plane of this run, with our CRDs and a few fake nodes that belong to no test. Operators
+    have an account of their own, and whatever they ask for is to be granted to it."""
     started = Cluster(tmp_path_factory.mktemp("cluster"), nodes=SHARED_NODES, audit=True)
     with started:
         bodies = [body for file in CRDS for body in manifests.load_all(file.read_text())]
