@@ -68,7 +68,9 @@ Story = Callable[[Rollouts, Point, When], Awaitable[None]]
         pytest.param(Point("delete", "pods", ttl=True), id="deleting recorded Pods", marks=pytest.mark.slow),
         pytest.param(Point("create", "events", (1, 1)), id="posting Events", marks=pytest.mark.slow),
         pytest.param(Point("create", "leases", elect=True), id="creating the Lease", marks=pytest.mark.slow),
-        pytest.param(Point("patch", "leases", (1, 2), elect=True), id="renewing the Lease"),
+        pytest.param(
+            Point("patch", "leases", (1, 2), elect=True), id="renewing the Lease", marks=pytest.mark.slow
+        ),
     ],
 )
 async def test_killed_while(point: Point, cluster: Cluster, admin: Admin, tmp_path: Path) -> None:
@@ -103,7 +105,11 @@ async def survive(place: Rollouts, point: Point, when: When) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param(Point("create", "configmaps", parallelism=2), id="writing the first intents"),
+        pytest.param(
+            Point("create", "configmaps", parallelism=2),
+            id="writing the first intents",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             Point("patch", "configmaps", (1, 2), parallelism=2),
             id="writing results and intents",

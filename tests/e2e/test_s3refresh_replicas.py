@@ -119,6 +119,7 @@ async def test_a_standby_takes_over_the_claim_of_a_dead_leader(place: Place) -> 
     await place.until(lambda: heir.process.metric("caretaker_leader") == 1, "the other one leads")
 
 
+@pytest.mark.slow
 async def test_a_stop_leaves_nothing_to_take_over(place: Place) -> None:
     """SIGTERM while a call is under way, with the real Lease times: its answer is written before the end."""
     source = place.aws.source()

@@ -162,6 +162,7 @@ async def test_leader_that_hung_writes_nothing_when_it_wakes(place: Rollouts) ->
     await place.history.check(backoff_limit=0)
 
 
+@pytest.mark.slow
 async def test_leader_that_cannot_renew_goes_on_when_it_can_again(place: Rollouts) -> None:
     """One replica, which loses the Lease while Pods end, again and again, and takes it back itself."""
     names = await place.nodes.add(NODES)
@@ -181,6 +182,7 @@ async def test_leader_that_cannot_renew_goes_on_when_it_can_again(place: Rollout
     assert place.history.pods.runs_per_node() == dict.fromkeys(names, 2)
 
 
+@pytest.mark.slow
 async def test_leader_that_has_read_nothing_yet_gives_the_lease_up_at_once(place: Rollouts) -> None:
     """No pass has begun, so none is waited for; the real Lease times, of which one would be noticed."""
     leader, proxy = await place.operator("leader", leader_elect=True, time_scale=1.0, start=False)
@@ -193,6 +195,7 @@ async def test_leader_that_has_read_nothing_yet_gives_the_lease_up_at_once(place
     assert place.history.pods.runs_per_node() == {}
 
 
+@pytest.mark.slow
 async def test_api_server_restarts_in_the_middle_of_a_rollout(place: Rollouts) -> None:
     await place.nodes.add(NODES)
     one, other = await replicas(place)
@@ -206,6 +209,7 @@ async def test_api_server_restarts_in_the_middle_of_a_rollout(place: Rollouts) -
     await until(lambda: leads(one) != leads(other))
 
 
+@pytest.mark.slow
 async def test_sigterm_ends_a_standby_at_once_and_changes_nothing(place: Rollouts) -> None:
     (leader, proxy), (standby, _) = await replicas(place)
     began = time.monotonic()

@@ -81,6 +81,7 @@ async def test_one_sees_the_world_seconds_late_and_no_run_has_a_second_pod(place
     assert prompt.ledger.writes()
 
 
+@pytest.mark.slow
 async def test_one_still_works_on_the_old_spec(place: Rollouts) -> None:
     """Its read of the task is answered late: after the other has rolled out and recorded the new one."""
     names = await place.nodes.add(NODES)
@@ -101,6 +102,7 @@ async def test_one_still_works_on_the_old_spec(place: Rollouts) -> None:
     assert place.history.pods.runs_per_node() == dict.fromkeys(names, 2)
 
 
+@pytest.mark.slow
 async def test_one_still_sees_the_old_boot_and_the_old_node(place: Rollouts) -> None:
     """Its watch of nodes stands still while one node reboots, one is replaced and one is new."""
     rebooted, replaced, *others = await place.nodes.add(4)

@@ -117,13 +117,14 @@ async def test_a_run_that_somebody_deletes_is_not_repeated_until_it_is_asked_for
     ("outcome", "reason"),
     [
         pytest.param(fail(3), "Error", id="an exit code"),
-        pytest.param(OOM, "OOMKilled", id="its memory"),
-        pytest.param(EVICTED, "Evicted", id="an eviction"),
+        pytest.param(OOM, "OOMKilled", id="its memory", marks=pytest.mark.slow),
+        pytest.param(EVICTED, "Evicted", id="an eviction", marks=pytest.mark.slow),
         pytest.param(rejected("OutOfcpu"), "OutOfcpu", id="a rejection, which may be that of a second look"),
         pytest.param(
             Outcome("Failed", 137, "ContainerStatusUnknown", "The container could not be located"),
             "OutcomeUnknown",
             id="a reboot after which the kubelet finds no trace",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -140,8 +141,8 @@ async def test_a_failure_is_the_last(world: World, outcome: Outcome, reason: str
     ("fault", "runs"),
     [
         pytest.param(LoseReply(), 1, id="after it was executed"),
-        pytest.param(Reset(), 0, id="before it was executed"),
-        pytest.param(Answer(500, "InternalError"), 0, id="by a 500"),
+        pytest.param(Reset(), 0, id="before it was executed", marks=pytest.mark.slow),
+        pytest.param(Answer(500, "InternalError"), 0, id="by a 500", marks=pytest.mark.slow),
     ],
 )
 async def test_a_create_whose_answer_is_lost_is_sent_once(
@@ -165,10 +166,11 @@ async def test_a_create_whose_answer_is_lost_is_sent_once(
     "fault",
     [
         pytest.param(Answer(403, "Forbidden", "exceeded quota: q"), id="a quota"),
-        pytest.param(Answer(429, "TooManyRequests"), id="a flow schema"),
+        pytest.param(Answer(429, "TooManyRequests"), id="a flow schema", marks=pytest.mark.slow),
         pytest.param(
             Answer(500, "InternalError", 'Internal error occurred: failed calling webhook "w"'),
             id="a webhook that does not answer",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -273,7 +275,10 @@ async def test_a_run_in_progress_is_covered_when_the_task_is_changed(world: Worl
 
 @pytest.mark.parametrize(
     ("spec", "writes"),
-    [pytest.param({}, 0, id="at least once"), pytest.param(ONCE, 1, id="at most once")],
+    [
+        pytest.param({}, 0, id="at least once", marks=pytest.mark.slow),
+        pytest.param(ONCE, 1, id="at most once"),
+    ],
 )
 async def test_twenty_starts_cost_one_write_of_the_ledger_or_none(
     world: World, unscaled: ApiProxy, spec: dict[str, Any], writes: int

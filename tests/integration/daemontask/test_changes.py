@@ -74,11 +74,11 @@ async def test_a_failure_of_the_old_template_costs_the_new_one_no_retries(world:
     "change",
     [
         pytest.param({"parallelism": 1}, id="parallelism"),
-        pytest.param({"backoffLimit": 9}, id="backoffLimit"),
-        pytest.param({"activeDeadlineSeconds": 99}, id="activeDeadlineSeconds"),
-        pytest.param({"ttlSecondsAfterFinished": 9999}, id="ttlSecondsAfterFinished"),
+        pytest.param({"backoffLimit": 9}, id="backoffLimit", marks=pytest.mark.slow),
+        pytest.param({"activeDeadlineSeconds": 99}, id="activeDeadlineSeconds", marks=pytest.mark.slow),
+        pytest.param({"ttlSecondsAfterFinished": 9999}, id="ttlSecondsAfterFinished", marks=pytest.mark.slow),
         pytest.param({"rerunOn": ["TemplateChange", "NodeReboot"]}, id="rerunOn"),
-        pytest.param({"suspend": True}, id="suspend"),
+        pytest.param({"suspend": True}, id="suspend", marks=pytest.mark.slow),
         pytest.param({"failurePolicy": {"action": "Pause"}}, id="failurePolicy"),
     ],
 )
@@ -222,12 +222,17 @@ async def test_a_failed_node_starts_afresh_when_it_is_re_run(world: World) -> No
 @pytest.mark.parametrize(
     ("mark", "value"),
     [
-        pytest.param("rerun_at", "tomorrow", id="rerun-at that is no time"),
+        pytest.param("rerun_at", "tomorrow", id="rerun-at that is no time", marks=pytest.mark.slow),
         pytest.param("rerun_nodes", "node-a", id="rerun-nodes that is no JSON"),
-        pytest.param("rerun_nodes", '{"node-a": "soon"}', id="rerun-nodes with a time that is none"),
+        pytest.param(
+            "rerun_nodes",
+            '{"node-a": "soon"}',
+            id="rerun-nodes with a time that is none",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("resume_at", "2026-13-01T00:00:00Z", id="resume-at in a thirteenth month"),
-        pytest.param("ledger", "forget", id="a ledger decision that does not exist"),
-        pytest.param("rerun_node", "node-a", id="an annotation that means nothing"),
+        pytest.param("ledger", "forget", id="a ledger decision that does not exist", marks=pytest.mark.slow),
+        pytest.param("rerun_node", "node-a", id="an annotation that means nothing", marks=pytest.mark.slow),
     ],
 )
 async def test_an_annotation_that_cannot_be_read_is_told_and_ignored(

@@ -106,6 +106,7 @@ async def test_the_counts_add_up_at_every_write(world: World) -> None:
         assert all(state["status"][name] >= 0 for name in COUNTS)
 
 
+@pytest.mark.slow
 async def test_the_size_of_status_does_not_grow_with_the_number_of_nodes(world: World) -> None:
     """Fault 34 (NodeWright)."""
     world.kubelet.default = fail(1, "m" * 1000)
@@ -146,6 +147,7 @@ async def test_events_come_once_for_each_transition(world: World) -> None:
     assert sum(counted.values()) <= 8
 
 
+@pytest.mark.slow
 async def test_a_rollout_one_by_one_posts_no_event_per_node(world: World, operator: OperatorProcess) -> None:
     bad = (await world.join(12))[:4]
     for name in bad:

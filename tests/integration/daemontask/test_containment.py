@@ -27,7 +27,7 @@ def hit(world: World) -> set[str]:
     return {node for node, _ in world.kubelet.ran}
 
 
-@pytest.mark.parametrize("allowed", [0, 2])
+@pytest.mark.parametrize("allowed", [pytest.param(0, marks=pytest.mark.slow), 2])
 async def test_a_template_that_fails_reaches_no_more_nodes_than_run_at_once_and_may_fail(
     world: World, allowed: int
 ) -> None:
@@ -47,6 +47,7 @@ async def test_a_template_that_fails_reaches_no_more_nodes_than_run_at_once_and_
     await task.done(30, timeout=90)
 
 
+@pytest.mark.slow
 async def test_large_tasks_of_a_namespace_are_looked_at_less_often(
     world: World, proxy: ApiProxy, operator: OperatorProcess
 ) -> None:
@@ -97,6 +98,7 @@ async def test_the_fields_whose_entries_are_tracked_count_more(admin: Admin) -> 
     assert not {name for name in names - of_no_template if cost_of(0, {name: [{}]}) < ENTRY}
 
 
+@pytest.mark.slow
 async def test_a_run_that_halts_its_node_reaches_no_more_nodes_than_run_at_once(world: World) -> None:
     """The kubelet's graceful shutdown ends the Pod, which is not a failure; then the node is NotReady."""
     await world.join(4)
@@ -127,7 +129,13 @@ async def test_a_run_that_fills_the_disk_reaches_no_more_nodes_than_run_at_once(
     assert blocked(found) == {full: "Evicted"}
 
 
-@pytest.mark.parametrize("spec", [{"backoffLimit": 3}, ONCE], ids=["AtLeastOnce", "AtMostOnce"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"backoffLimit": 3}, id="AtLeastOnce"),
+        pytest.param(ONCE, id="AtMostOnce", marks=pytest.mark.slow),
+    ],
+)
 async def test_one_node_whose_pods_are_refused_is_named_and_holds_up_no_other(
     world: World, spec: dict[str, Any]
 ) -> None:
@@ -175,6 +183,7 @@ async def test_a_pod_that_does_not_go_keeps_its_slot_long_past_its_grace(world: 
     await task.done(2)
 
 
+@pytest.mark.slow
 async def test_the_others_finish_beside_a_pod_that_never_goes_and_status_names_its_slot(world: World) -> None:
     await world.join(5)
     world.kubelet.default = HOLD

@@ -115,11 +115,17 @@ async def test_a_failure_counts(world: World, outcome: Outcome, reason: str, exi
     [
         pytest.param(EVICTED, id="evicted by the kubelet"),
         pytest.param(rejected("OutOfcpu"), id="no room on the node after all"),
-        pytest.param(rejected("NodeAffinity"), id="labels changed before the kubelet saw it"),
-        pytest.param(rejected("UnexpectedAdmissionError"), id="its devices cannot be had"),
-        pytest.param(rejected("Evicted"), id="refused for DiskPressure"),
-        pytest.param(rejected("NodeShutdown"), id="refused as the node shuts down"),
-        pytest.param(rejected("AReasonOf2031"), id="refused for a reason that is not known yet"),
+        pytest.param(
+            rejected("NodeAffinity"), id="labels changed before the kubelet saw it", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            rejected("UnexpectedAdmissionError"), id="its devices cannot be had", marks=pytest.mark.slow
+        ),
+        pytest.param(rejected("Evicted"), id="refused for DiskPressure", marks=pytest.mark.slow),
+        pytest.param(rejected("NodeShutdown"), id="refused as the node shuts down", marks=pytest.mark.slow),
+        pytest.param(
+            rejected("AReasonOf2031"), id="refused for a reason that is not known yet", marks=pytest.mark.slow
+        ),
     ],
 )
 async def test_a_disruption_is_retried_with_backoff_and_not_counted(

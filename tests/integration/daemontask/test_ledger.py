@@ -250,7 +250,13 @@ async def put_back(world: World, backup: Json) -> None:
     await world.admin.create(path("configmaps", world.namespace), {**backup, "metadata": meta})
 
 
-@pytest.mark.parametrize("restarted", [True, False], ids=["before a start", "under a running operator"])
+@pytest.mark.parametrize(
+    "restarted",
+    [
+        pytest.param(True, id="before a start", marks=pytest.mark.slow),
+        pytest.param(False, id="under a running operator"),
+    ],
+)
 @pytest.mark.parametrize("harm", ["restored", "emptied"])
 async def test_a_ledger_that_was_restored_from_a_backup_or_emptied_repeats_no_run_that_may_not_be(
     world: World, operator: OperatorProcess, harm: str, restarted: bool
@@ -354,7 +360,7 @@ async def test_a_config_map_of_a_lost_shards_name_is_told_and_the_decision_waits
     assert len(world.kubelet.ran) == 2
 
 
-@pytest.mark.parametrize("noticed", ["by a start", "by a record"])
+@pytest.mark.parametrize("noticed", ["by a start", pytest.param("by a record", marks=pytest.mark.slow)])
 async def test_a_shard_that_is_deleted_under_a_running_operator_is_missed_before_anything_starts(
     world: World, noticed: str
 ) -> None:

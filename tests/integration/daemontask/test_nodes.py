@@ -65,8 +65,10 @@ async def test_no_matching_node_is_not_complete_and_the_first_one_starts_it(worl
     "labels",
     [
         pytest.param({"eks.amazonaws.com/compute-type": "fargate"}, id="AWS Fargate"),
-        pytest.param({"type": "virtual-kubelet"}, id="a virtual kubelet"),
-        pytest.param({"kubernetes.azure.com/virtual-node": "true"}, id="an AKS virtual node"),
+        pytest.param({"type": "virtual-kubelet"}, id="a virtual kubelet", marks=pytest.mark.slow),
+        pytest.param(
+            {"kubernetes.azure.com/virtual-node": "true"}, id="an AKS virtual node", marks=pytest.mark.slow
+        ),
         pytest.param({"kubernetes.io/os": "windows"}, id="Windows"),
     ],
 )

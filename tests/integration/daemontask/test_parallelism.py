@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+import pytest
+
 from testbed.admin import Json
 from testbed.recorder import PodRecorder, is_active
 from testing.kubelet import HOLD, SUCCEED
@@ -107,6 +109,7 @@ async def test_two_tasks_on_the_same_nodes_both_progress(world: World, recorders
     assert record.peak(of("two")).count == 1
 
 
+@pytest.mark.slow
 async def test_the_nodes_of_a_first_rollout_are_taken_in_an_order_that_does_not_depend_on_their_names(
     world: World,
 ) -> None:

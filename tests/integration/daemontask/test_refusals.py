@@ -29,11 +29,24 @@ BAD_FIELD = {"dnsPolicy": "Sometimes"}
     ("pod", "field"),
     [
         pytest.param(MISSING_IMAGE, "spec.template.spec.containers[0].image", id="a container without image"),
-        pytest.param(BAD_NAME, "spec.template.spec.containers[0].name", id="a container name in capitals"),
         pytest.param(
-            BAD_MOUNT, "spec.template.spec.containers[0].volumeMounts[0].name", id="a mount of no volume"
+            BAD_NAME,
+            "spec.template.spec.containers[0].name",
+            id="a container name in capitals",
+            marks=pytest.mark.slow,
         ),
-        pytest.param(BAD_FIELD, "spec.template.spec.dnsPolicy", id="a dnsPolicy that does not exist"),
+        pytest.param(
+            BAD_MOUNT,
+            "spec.template.spec.containers[0].volumeMounts[0].name",
+            id="a mount of no volume",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            BAD_FIELD,
+            "spec.template.spec.dnsPolicy",
+            id="a dnsPolicy that does not exist",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"affinity": 3}, "spec.template.spec.affinity", id="a number where the affinity should be"
         ),
@@ -44,8 +57,9 @@ BAD_FIELD = {"dnsPolicy": "Sometimes"}
             {"containers": [{"name": "main", "image": "test:1", "env": {"A": "b"}}]},
             "spec.template.spec.containers[0].env",
             id="variables as a mapping",
+            marks=pytest.mark.slow,
         ),
-        pytest.param(BAD_QUANTITY, "spec.template", id="a quantity that is none"),
+        pytest.param(BAD_QUANTITY, "spec.template", id="a quantity that is none", marks=pytest.mark.slow),
     ],
 )
 async def test_a_template_that_the_api_server_refuses_is_told_with_its_field_and_mended_by_an_edit(
@@ -107,8 +121,8 @@ async def test_a_template_of_just_under_256_kib_runs(world: World) -> None:
     "name",
     [
         pytest.param("a" * 63, id="63 characters"),
-        pytest.param("a.b-c." + "d" * 40 + ".e", id="with dots"),
-        pytest.param("1", id="a digit"),
+        pytest.param("a.b-c." + "d" * 40 + ".e", id="with dots", marks=pytest.mark.slow),
+        pytest.param("1", id="a digit", marks=pytest.mark.slow),
         pytest.param("a" * 39 + ".b", id="a dot where the name is cut"),
     ],
 )

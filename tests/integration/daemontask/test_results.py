@@ -128,7 +128,7 @@ async def test_of_several_containers_the_first_of_the_spec_that_left_a_message_c
     assert told(await task.done(1))["ms"]["max"] == 1
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 async def test_killed_between_a_runs_end_and_its_record_nothing_is_lost(
     world: World, operator: OperatorProcess, proxy: ApiProxy, when: str
 ) -> None:

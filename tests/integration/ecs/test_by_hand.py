@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping
 from string import Template
 
+import pytest
+
 from awsdoubles.stack import environment
 from testbed.admin import path
 from testbed.paths import CHECKOUT
@@ -29,6 +31,7 @@ async def run(script: str, env: Mapping[str, str]) -> None:
     assert await process.wait() == 0
 
 
+@pytest.mark.slow
 async def test_the_service_by_hand_follows_its_container_instances(place: EcsTasks) -> None:
     made, manifest, joined = documents()
     assert [command.split()[0] for command, _ in (made, manifest, joined)] == [

@@ -45,7 +45,10 @@ async def test_status_shows_each_cluster_and_what_to_do(place: EcsTasks, cli: Cl
     assert (watched.code, "kubectl get daemontask" in watched.err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["rerun", "resume", "logs --failed"])
+@pytest.mark.parametrize(
+    "command",
+    ["rerun", *(pytest.param(word, marks=pytest.mark.slow) for word in ("resume", "logs --failed"))],
+)
 async def test_what_is_about_runs_on_nodes_says_so(place: EcsTasks, cli: Cli, command: str) -> None:
     place.cluster()
     task = await place.create(clusters=["prod"])

@@ -39,6 +39,7 @@ async def test_a_service_follows_its_container_instances_with_three_calls_a_chan
     await place.event(task, "DesiredCountSet", f"service {SERVICE}: prod: 3")
 
 
+@pytest.mark.slow
 async def test_a_thousand_events_of_agents_that_flap_cost_no_call(
     place: EcsTasks, operator: OperatorProcess
 ) -> None:

@@ -83,6 +83,7 @@ async def test_while_it_was_away_events_were_lost(start: Start, own: EcsTasks) -
     assert (await task.get())["status"]["ecs"][0]["lastUpdateTime"]
 
 
+@pytest.mark.slow
 async def test_after_a_change_of_leader_one_throttled_look_takes_nothing_back(
     start: Start, own: EcsTasks
 ) -> None:
@@ -109,6 +110,7 @@ async def test_after_a_change_of_leader_one_throttled_look_takes_nothing_back(
     }, "it was never False meanwhile"
 
 
+@pytest.mark.slow
 async def test_ten_clusters_that_scale_at_once_are_looked_at_once_for_all_that_comes_together(
     start: Start, own: EcsTasks
 ) -> None:
@@ -139,6 +141,7 @@ async def test_ten_clusters_that_scale_at_once_are_looked_at_once_for_all_that_c
     assert len(own.operations()) <= 3 * len(CLUSTERS) * most
 
 
+@pytest.mark.slow
 async def test_two_operators_one_of_which_stands_still_converge(
     start: Start, own: EcsTasks, namespace: str
 ) -> None:

@@ -227,9 +227,9 @@ async def test_an_auto_scaling_group_is_known_by_its_instances_tag(fleet: Fleet)
     "fault",
     [
         {"action": "cut_body"},
-        {"action": "html"},
-        {"action": "without"},
-        {"action": "without", "member": "reservationSet"},
+        pytest.param({"action": "html"}, marks=pytest.mark.slow),
+        pytest.param({"action": "without"}, marks=pytest.mark.slow),
+        pytest.param({"action": "without", "member": "reservationSet"}, marks=pytest.mark.slow),
         {"action": "without", "member": "instanceId"},
     ],
     ids=lambda fault: " ".join(fault.values()),

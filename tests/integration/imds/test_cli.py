@@ -142,6 +142,7 @@ async def test_plan_of_what_the_server_refuses_names_the_line(cli: Cli, fleet: F
     assert "less than or equal to 64" in said.err
 
 
+@pytest.mark.slow
 async def test_plan_and_status_show_what_launches_future_nodes_with_the_command_that_mends_it(
     fleet: Fleet, cli: Cli, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ async def policies(admin: Admin, ledger: Ledger) -> Any:
 # ---------------------------------------------------------------- nothing to do
 
 
+@pytest.mark.slow
 async def test_a_thousand_that_are_as_they_should_be_cost_one_call_a_resync_and_no_write(
     ledger: Ledger, policies: Policies
 ) -> None:

@@ -76,6 +76,7 @@ async def test_a_canary_survives_restarts_and_none_is_changed_twice(start: Start
     assert sent[1]["at"] - sent[0]["at"] >= 2 * 60 * TIME_SCALE
 
 
+@pytest.mark.slow
 async def test_a_canary_that_is_lost_while_nobody_looks_is_not_replaced_by_the_next_operator(
     start: Start, fleet: Fleet
 ) -> None:
@@ -100,6 +101,7 @@ async def test_a_canary_that_is_lost_while_nobody_looks_is_not_replaced_by_the_n
     assert [call["InstanceId"] for call in fleet.modified()] == [first]
 
 
+@pytest.mark.slow
 async def test_an_open_breaker_survives_a_restart_and_another_generation_closes_it(
     start: Start, fleet: Fleet
 ) -> None:

@@ -39,6 +39,7 @@ async def operator(
         yield started
 
 
+@pytest.mark.slow
 async def test_the_documented_role_lists_node_classes_and_its_lack_is_named(
     fleet: Fleet, operator: OperatorProcess, admin: Admin, cluster: Cluster, namespace: str
 ) -> None:

@@ -91,14 +91,20 @@ async def test_set_but_unreachable_is_told_with_the_hop_limit_that_is_needed(
     ("verdict", "wanted", "status", "reason"),
     [
         ("HopLimited", {"expect": "PodBlocked"}, "True", "Proved"),
-        ("HopLimited", {"expect": "PodBlocked", "imdsv1": "Open"}, "False", "StillReachable"),
-        ("Blocked", {"expect": "PodBlocked"}, "True", "Proved"),
+        pytest.param(
+            "HopLimited",
+            {"expect": "PodBlocked", "imdsv1": "Open"},
+            "False",
+            "StillReachable",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("Blocked", {"expect": "PodBlocked"}, "True", "Proved", marks=pytest.mark.slow),
         ("Reachable", {"expect": "PodBlocked"}, "False", "StillReachable"),
-        ("Blocked", {"expect": "Any"}, "True", "Proved"),
+        pytest.param("Blocked", {"expect": "Any"}, "True", "Proved", marks=pytest.mark.slow),
         ("Blocked", {}, "False", "SetButUnreachable"),
-        ("Refused", {}, "False", "SetButUnreachable"),
-        ("Reachable", {"maxLatencyMilliseconds": 2}, "False", "Slow"),
-        ("Emulated", {}, "Unknown", "NotProved"),
+        pytest.param("Refused", {}, "False", "SetButUnreachable", marks=pytest.mark.slow),
+        pytest.param("Reachable", {"maxLatencyMilliseconds": 2}, "False", "Slow", marks=pytest.mark.slow),
+        pytest.param("Emulated", {}, "Unknown", "NotProved", marks=pytest.mark.slow),
     ],
 )
 async def test_what_is_expected_decides(

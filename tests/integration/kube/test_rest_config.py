@@ -220,11 +220,15 @@ class TestConfiguration:
 @pytest.mark.parametrize(
     ("env", "missing"),
     [
-        ({}, NOWHERE),
-        ({"KUBECONFIG": ""}, NOWHERE),
-        ({"KUBECONFIG": "/no/such:/nor/this"}, "the kubeconfig /no/such:/nor/this names no file that exists"),
+        pytest.param({}, NOWHERE, id="nothing is set"),
+        pytest.param({"KUBECONFIG": ""}, NOWHERE, id="set to nothing", marks=pytest.mark.slow),
+        pytest.param(
+            {"KUBECONFIG": "/no/such:/nor/this"},
+            "the kubeconfig /no/such:/nor/this names no file that exists",
+            id="files that are gone",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["nothing is set", "set to nothing", "files that are gone"],
 )
 def test_where_no_cluster_is_found_the_places_and_the_mend_are_told(
     env: dict[str, str], missing: str, tmp_path: Path

@@ -153,6 +153,7 @@ async def test_two_resources_share_a_queue_of_ends(shared: Refreshing) -> None:
     await shared.emptied(ends.url)
 
 
+@pytest.mark.slow
 async def test_a_queue_of_ends_may_be_anothers_source(shared: Refreshing) -> None:
     """Its owner gets the events, both get the ends."""
     owner, other = shared.aws.source(), shared.aws.source()
@@ -176,6 +177,7 @@ async def test_a_queue_of_ends_may_be_anothers_source(shared: Refreshing) -> Non
         await shared.emptied(source.queue.url)
 
 
+@pytest.mark.slow
 async def test_an_end_that_comes_while_its_resource_does_not_read_is_told_when_it_does(
     shared: Refreshing,
 ) -> None:
@@ -205,6 +207,7 @@ async def test_an_end_that_comes_while_its_resource_does_not_read_is_told_when_i
     await shared.emptied(ends.url)
 
 
+@pytest.mark.slow
 async def test_what_a_queue_of_ends_is_read_with_is_one_spec_aws(shared: Refreshing) -> None:
     """Two readers of one queue take each other's messages, until those are dead."""
     owner, other = shared.aws.source(), shared.aws.source()

@@ -13,7 +13,13 @@ from testing.refreshing import Refreshing, condition, stands
 HELD = "its finalizer caretaker.dev/finalizer holds it"
 
 
-@pytest.mark.parametrize("room", [True, False], ids=["until there is room", "until it is let go"])
+@pytest.mark.parametrize(
+    "room",
+    [
+        pytest.param(True, id="until there is room"),
+        pytest.param(False, id="until it is let go", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_flush_whose_job_a_quota_refuses_names_the_quota_and_waits(
     room: bool, own: tuple[OperatorProcess, Refreshing, ApiProxy], admin: Admin, nodes: Nodes
 ) -> None:

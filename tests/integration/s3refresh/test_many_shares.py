@@ -30,6 +30,7 @@ async def test_two_resources_on_one_share_keep_its_interval_together(shared: Ref
     assert all(made["evicts"] for made in shared.control.refreshes(share))
 
 
+@pytest.mark.slow
 async def test_with_more_shares_than_a_record_holds_nothing_is_read_until_fewer_are_named(
     shared: Refreshing,
 ) -> None:

@@ -118,6 +118,7 @@ async def deleted(place: Place) -> AsyncIterator[None]:
     assert [line for line in place.process.logs if line["level"] in ("error", "critical")] == []
 
 
+@pytest.mark.slow
 async def test_a_flush_that_a_gateway_refuses_at_first_is_made(place: Place) -> None:
     going, control = place.going, place.going.control
     source = going.aws.source()

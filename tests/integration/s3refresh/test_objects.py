@@ -120,7 +120,7 @@ def all_at_once(*acts: Callable[[], object]) -> None:
     "envelope",
     [
         Envelope.S3,
-        Envelope.EVENTBRIDGE,
+        pytest.param(Envelope.EVENTBRIDGE, marks=pytest.mark.slow),
         pytest.param(Envelope.SNS, marks=pytest.mark.slow),
         pytest.param(Envelope.SNS_RAW, marks=pytest.mark.slow),
     ],

@@ -29,7 +29,15 @@ async def emptied(aws: Aws, queue: Queue) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("envelope", list(Envelope))
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        Envelope.S3,
+        Envelope.EVENTBRIDGE,
+        pytest.param(Envelope.SNS, marks=pytest.mark.slow),
+        pytest.param(Envelope.SNS_RAW, marks=pytest.mark.slow),
+    ],
+)
 async def test_events_of_s3_are_received_kept_and_deleted_when_they_are_on_record(
     envelope: Envelope, aws: Aws, calls: AwsCalls
 ) -> None:
@@ -48,13 +56,19 @@ async def test_events_of_s3_are_received_kept_and_deleted_when_they_are_on_recor
     ("operation", "action", "count"),
     [
         pytest.param("DeleteMessageBatch", NotDeleted(), 2, id="200 and not deleted"),
-        pytest.param("DeleteMessageBatch", FailEntries(3), 2, id="some of the batch failed"),
+        pytest.param(
+            "DeleteMessageBatch", FailEntries(3), 2, id="some of the batch failed", marks=pytest.mark.slow
+        ),
         pytest.param("DeleteMessageBatch", LoseReply(), 1, id="the reply to a deletion is lost"),
-        pytest.param("DeleteMessageBatch", Fail(), 2, id="a deletion is answered by an error"),
+        pytest.param(
+            "DeleteMessageBatch", Fail(), 2, id="a deletion is answered by an error", marks=pytest.mark.slow
+        ),
         pytest.param("ReceiveMessage", LoseReply(), 2, id="the reply to a receive is lost"),
-        pytest.param("ReceiveMessage", Fail(), 2, id="a receive is answered by an error"),
-        pytest.param("ReceiveMessage", EmptyReceive(), 2, id="silence"),
-        pytest.param("ReceiveMessage", Duplicate(), 3, id="delivered twice"),
+        pytest.param(
+            "ReceiveMessage", Fail(), 2, id="a receive is answered by an error", marks=pytest.mark.slow
+        ),
+        pytest.param("ReceiveMessage", EmptyReceive(), 2, id="silence", marks=pytest.mark.slow),
+        pytest.param("ReceiveMessage", Duplicate(), 3, id="delivered twice", marks=pytest.mark.slow),
     ],
 )
 async def test_whatever_happens_every_event_comes_and_the_queue_is_empty_in_the_end(

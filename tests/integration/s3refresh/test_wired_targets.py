@@ -229,7 +229,13 @@ class Kill(Action):
         self.struck.set()
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before it is created", "before it is known"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(True, id="before it is created", marks=pytest.mark.slow),
+        pytest.param(False, id="before it is known"),
+    ],
+)
 async def test_an_operator_that_dies_at_a_job_makes_it_once(
     before: bool,
     own: tuple[OperatorProcess, Refreshing, ApiProxy],
