@@ -32,6 +32,7 @@ from caretaker.imds.probe import ProbeState
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Probing
 from caretaker.s3refresh import plan as refresh_plan
+from caretaker.s3refresh import snapshot as refresh_snapshot
 from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.envelope import Parsed
 from caretaker.s3refresh.match import Share
@@ -166,17 +167,19 @@ def planned_ecs(snapshot: ecs_snapshot.Snapshot) -> Any:
 def targets(known: list[TargetState]) -> Any:
     """The plan for these targets, all of which are there, and its record."""
     shares = tuple({one.id: Share(one.id, "", "media") for one in known}.values())
-    found = refresh_plan.Discovery(complete=True, shares=shares)
-    snapshot = refresh_plan.PlanInput(tuple(known), False, found, Filter(), DebounceOptions(), "o", "p", NOW)
+    found = refresh_snapshot.Discovery(complete=True, shares=shares)
+    snapshot = refresh_snapshot.PlanInput(
+        tuple(known), False, found, Filter(), DebounceOptions(), "o", "p", NOW
+    )
     return msgspec.json.encode(refresh_plan.plan(snapshot).targets)
 
 
 def refresh(parsed: Parsed, shares: dict[str, list[Share]]) -> Any:
     """The plan for one message."""
-    message = refresh_plan.Message(0, tuple(parsed.events), tuple(parsed.completions))
+    message = refresh_snapshot.Message(0, tuple(parsed.events), tuple(parsed.completions))
     known = tuple(share for some in shares.values() for share in some)
-    found = refresh_plan.Discovery(complete=True, shares=known)
-    snapshot = refresh_plan.PlanInput(
+    found = refresh_snapshot.Discovery(complete=True, shares=known)
+    snapshot = refresh_snapshot.PlanInput(
         (), False, found, Filter(), DebounceOptions(), "o", "p", NOW, messages=(message,)
     )
     return msgspec.json.encode(refresh_plan.plan(snapshot).targets)

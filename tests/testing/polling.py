@@ -11,8 +11,8 @@ from awsdoubles.envelopes import Queue
 from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.aws.identity import ClientKey
-from caretaker.s3refresh.plan import Message
 from caretaker.s3refresh.poller import Poller
+from caretaker.s3refresh.snapshot import Message
 
 TIMEOUT: Final = 120.0
 OWNER: Final = "owner"

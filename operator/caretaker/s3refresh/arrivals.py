@@ -11,7 +11,7 @@ import msgspec
 
 from caretaker.api.s3refresh import Spec
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
-from caretaker.s3refresh.plan import Discovery, End, Message, Result
+from caretaker.s3refresh.snapshot import Discovery, End, Message, Result
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.worker import PASS_EVENTS, Worker
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from caretaker.s3refresh import timing
 from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, TargetState, called_at
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Plan
+from caretaker.s3refresh.snapshot import Plan
 
 # A resource that waits for a slot looks again within this; one that did not has no place in the line.
 PATIENCE_SECONDS: Final = 30.0

@@ -14,10 +14,9 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import MAX_TARGETS, QueueStatus, Status
 from caretaker.aws.classes import ErrorClass
 from caretaker.s3refresh.debounce import TargetState
-from caretaker.s3refresh.plan import Plan
 from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.resource import FINALIZER
-from caretaker.s3refresh.snapshot import Rejection, Snapshot
+from caretaker.s3refresh.snapshot import Plan, Rejection, Snapshot
 
 # So many calls in a row have to fail before Ready says so: a gateway that is busy refuses now and then.
 FAILURES_REPORTED: Final = 3

@@ -35,10 +35,9 @@ from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.locations import located
 from caretaker.s3refresh.metrics import observe
 from caretaker.s3refresh.options import at_once
-from caretaker.s3refresh.plan import Plan, PlanInput
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.resource import FINALIZER, KIND, RawRefresh, Read
-from caretaker.s3refresh.snapshot import Rejection, Snapshot
+from caretaker.s3refresh.snapshot import Plan, PlanInput, Rejection, Snapshot
 from caretaker.s3refresh.status import status_of
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools

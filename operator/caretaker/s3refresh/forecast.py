@@ -18,8 +18,8 @@ from caretaker.s3refresh.debounce import DirtyScope, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions, at_once
-from caretaker.s3refresh.plan import Discovery
 from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.snapshot import Discovery
 
 Why = Literal[
     "Clean",  # nothing to do

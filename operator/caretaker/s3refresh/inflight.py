@@ -10,7 +10,7 @@ from typing import Final
 
 from caretaker.api.s3refresh import SQSSource
 from caretaker.s3refresh.envelope import Parsed, parsing
-from caretaker.s3refresh.plan import Message
+from caretaker.s3refresh.snapshot import Message
 
 LARGE_BYTES: Final = 64 * 1024  # a longer body yields to the event loop after it is parsed
 

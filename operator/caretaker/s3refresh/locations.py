@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Discovery
+from caretaker.s3refresh.snapshot import Discovery
 
 _ARN_FIELDS: Final = 6
 _ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")

@@ -3,6 +3,7 @@
 Pure. A share is matched by its bucket and its prefix; several may serve one bucket, and all of them count.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -31,10 +32,10 @@ class Share(msgspec.Struct, frozen=True):
         return f"{self.bucket}/{self.prefix}" if self.arn else ""
 
 
-class Matches(msgspec.Struct):
+class Matches(msgspec.Struct, frozen=True):
     """The result of matching events."""
 
-    found: dict[str, Scope] = {}  # target id -> folders that the events make stale
+    found: Mapping[str, Scope] = {}  # target id -> folders that the events make stale
     matched: int = 0  # events that concern a target
     unmatched: int = 0  # events that concern none
     filtered: int = 0  # events that spec.filter excludes
@@ -49,26 +50,25 @@ class EventMatcher:
         self._filter = filter_
         self._shares = shares
         self._whole = whole
-        self._result = Matches()
+        self._found: dict[str, Scope] = {}
+        self._counts = Counter[str]()
         self._folders: dict[str, set[str]] = {}  # target id -> folders that are not merged yet
 
     def add(self, events: Iterable[ObjectEvent]) -> bool:
         """Match events. Returns whether each that passes the filter concerns a target."""
-        matches, before = self._result, self._result.unmatched
+        counts, before = self._counts, self._counts["unmatched"]
         for event in events:
             if not wanted(self._filter, event):
-                matches.filtered += 1
+                counts["filtered"] += 1
             elif self._matches(event):
-                matches.matched += 1
+                counts["matched"] += 1
             else:
-                matches.unmatched += 1
-        return matches.unmatched == before
+                counts["unmatched"] += 1
+        return counts["unmatched"] == before
 
     def join(self, other: Matches) -> bool:
         """Add the result of another matcher, which may have known more shares. Returns the same as add()."""
-        self._result.matched += other.matched
-        self._result.unmatched += other.unmatched
-        self._result.filtered += other.filtered
+        self._counts.update(matched=other.matched, unmatched=other.unmatched, filtered=other.filtered)
         ids = {share.id for some in self._shares.values() for share in some}
         for name in ids & other.found.keys():
             self._merge(name, other.found[name])
@@ -79,13 +79,13 @@ class EventMatcher:
         for name, some in self._folders.items():
             self._merge(name, *map(folders.of_folder, some))
         self._folders.clear()
-        return self._result
+        return Matches(dict(self._found), **self._counts)
 
     def _matches(self, event: ObjectEvent) -> bool:
         found = False
         for share in self._shares.get(event.bucket, ()):
             if not event.key or (self._whole and event.key.startswith(share.prefix)):
-                self._result.found[share.id] = EVERYTHING
+                self._found[share.id] = EVERYTHING
             elif event.key.startswith(share.prefix):
                 folder = event.key[len(share.prefix) :].rpartition("/")[0]
                 self._folders.setdefault(share.id, set()).add(folder)
@@ -95,8 +95,8 @@ class EventMatcher:
         return found
 
     def _merge(self, name: str, *scopes: Scope) -> None:
-        before = self._result.found.get(name, EMPTY)
-        self._result.found[name] = folders.merge(before, *scopes)
+        before = self._found.get(name, EMPTY)
+        self._found[name] = folders.merge(before, *scopes)
 
 
 def wanted(filter_: Filter, event: ObjectEvent) -> bool:

@@ -2,7 +2,7 @@
 
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 from caretaker.s3refresh.debounce import UNKNOWN, TargetState
-from caretaker.s3refresh.plan import Plan, PlanInput
+from caretaker.s3refresh.snapshot import Plan, PlanInput
 
 
 def observe(

@@ -7,127 +7,42 @@ covers it, and no call is made that is not on record.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
 from caretaker.api.hashing import h10
-from caretaker.api.s3refresh import MAX_TARGETS, Filter
+from caretaker.api.s3refresh import MAX_TARGETS
 from caretaker.s3refresh import debounce, match, narrowing, timing
 from caretaker.s3refresh.allowance import Contention
 from caretaker.s3refresh.debounce import Claim, Phase, TargetState
-from caretaker.s3refresh.envelope import Completion, ObjectEvent
+from caretaker.s3refresh.envelope import Completion
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, Share
-from caretaker.s3refresh.options import DebounceOptions
+from caretaker.s3refresh.snapshot import Plan, PlanInput, Result, TargetTimes
 
 # An object in etcd is below 1.5 MiB; managedFields and the spec need some of it.
 MAX_RECORD_BYTES: Final = 768 * 1024
 
-Malformed = Literal["DeadLetter", "RefreshAll", "Discard"]
 NEVER: Final = float("inf")
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message of the source queue that nothing has been done about yet."""
+@dataclass
+class _Draft:
+    """What a plan has decided so far, besides the targets."""
 
-    id: int  # of this process
-    events: tuple[ObjectEvent, ...] = ()
-    completions: tuple[Completion, ...] = ()
-    malformed: bool = False
-
-
-class Result(msgspec.Struct, frozen=True):
-    """How a call of this process ended."""
-
-    target: str
-    claim_id: str
-    notification_id: str = ""  # of an accepted call whose end is reported later
-    code: str = ""  # why it failed, or is not known to have succeeded; empty = accepted
-    message: str = ""
-    unnamed: bool = False  # accepted, but the response lacks the notification id
-    retry_after: float = 0.0  # seconds of the service's Retry-After
-    refused: bool = False  # the target refused the request, perhaps because of one of its folders
-
-
-class End(msgspec.Struct, frozen=True):
-    """How a refresh in flight ended, where the target was asked."""
-
-    notification_id: str
-    code: str = ""  # why it failed; empty = it succeeded
-    message: str = ""
-
-
-class Discovery(msgspec.Struct, frozen=True):
-    """The result of discovery. Before it is complete, an event without a target may still have one."""
-
-    complete: bool = False
-    shares: tuple[Share, ...] = ()
-    faults: tuple[str, ...] = ()  # why it is not complete, or a share is not refreshed
-    undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
-    blocked: str = ""  # why no call can be made until a Secret is changed, or at all
-
-
-class TargetTimes(msgspec.Struct, frozen=True):
-    """Times since events of a target, by the monotonic clock of this process."""
-
-    last_event: float | None = None  # seconds since the last event; None = none in this life
-    dirty_for: float = 0.0  # seconds for which it has been dirty
-    claim_age: float = 0.0  # seconds for which this claim has stood
-    called_for: float = 0.0  # seconds for which the last call has been known
-
-
-class PlanInput(msgspec.Struct, frozen=True):
-    """Everything a plan reads, gathered before it."""
-
-    targets: tuple[TargetState, ...]  # as the API server has them
-    first: bool  # no pass has written this resource's targets yet
-    discovery: Discovery
-    filter: Filter
-    options: DebounceOptions
-    owner: str  # this process
-    pass_id: str  # of this pass alone
-    now: float
-    malformed: Malformed = "DeadLetter"
-    whole: bool = False  # refresh whole shares, never folders
-    idempotent: bool = False  # whether a call that is made again, claim id and all, takes effect once
-    suspended: bool = False
-    resync_on_start: bool = True
-    expired: bool = False  # messages may have passed their retention: everything is stale
-    messages: tuple[Message, ...] = ()
-    matches: Mapping[int, Matches] = {}  # message id -> its matched events, for large messages
-    results: tuple[Result, ...] = ()
-    ends: tuple[End, ...] = ()
-    running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
-    received: float = 0.0  # seconds since the newest of the messages came
-    times: Mapping[str, TargetTimes] = {}
-    held: Mapping[str, float] = {}  # target id -> seconds until another resource's call lets it be called
-    free: Mapping[str, int] = {}  # group -> calls that may start, others' slots taken off; absent = 1
-    rivals: Mapping[str, int] = {}  # group -> dirty targets of other resources
-    limit: int = 1  # concurrent calls of one group
-    jitter: float = 1.0
-
-
-class Plan(msgspec.Struct):
-    """The state to write, and the actions after the write."""
-
-    targets: tuple[TargetState, ...] = ()
-    phases: Mapping[str, Phase] = {}
-    starts: Mapping[str, float] = {}  # target id -> when its next call may start
-    calls: list[tuple[Share, Claim]] = []
-    done: list[int] = []  # messages to delete
-    returned: list[int] = []  # messages to return to the queue
-    unclaimed: list[int] = []  # ends of refreshes that are not on record: another resource's, or old
-    with_events: set[str] = set()  # targets that an event was about
-    matched: int = 0  # events that concern a target
-    unmatched: int = 0  # events of no target
-    filtered: int = 0  # events that spec.filter excludes
-    wake: float = 0.0
+    calls: list[tuple[Share, Claim]] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    returned: list[int] = field(default_factory=list)
+    unclaimed: list[int] = field(default_factory=list)
+    with_events: set[str] = field(default_factory=set)
+    matches: Matches = field(default_factory=Matches)
 
 
 def plan(inputs: PlanInput) -> Plan:
     """The next state of every target."""
-    result = Plan()
+    result = _Draft()
     believed = (timing.not_ahead(target, inputs.options, inputs.now) for target in inputs.targets)
     targets = {target.id: target for target in believed}
     _ended(inputs, targets)
@@ -142,9 +57,7 @@ def plan(inputs: PlanInput) -> Plan:
     if not inputs.suspended:
         _resume(inputs, targets, result)
         _claim(inputs, targets, result)
-    result.targets = tuple(targets[name] for name in sorted(targets))
-    _schedule(inputs, result)
-    return result
+    return _scheduled(inputs, tuple(targets[name] for name in sorted(targets)), result)
 
 
 # ---------------------------------------------------------------- inputs
@@ -183,7 +96,7 @@ def _answered(inputs: PlanInput, target: TargetState, result: Result) -> TargetS
     return fail(target, claim_id, result.code, result.message, *how, retry_after=wait)
 
 
-def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) -> None:
+def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
     """W1 and W4."""
     shares = match.by_bucket(inputs.discovery.shares)
     matcher = EventMatcher(inputs.filter, shares, whole=inputs.whole)
@@ -204,11 +117,10 @@ def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) 
         all_match = matcher.add(message.events) if stored is None else matcher.join(stored)
         # While not all shares are known, an unmatched event may belong to one that is found later.
         (result.done if all_match or inputs.discovery.complete else result.returned).append(message.id)
-    matches = matcher.matches()
-    for name, scope in matches.found.items():
+    result.matches = matcher.matches()
+    for name, scope in result.matches.found.items():
         _mark(inputs, targets, name, scope)
         result.with_events.add(name)
-    result.matched, result.unmatched, result.filtered = matches.matched, matches.unmatched, matches.filtered
 
 
 def _complete(inputs: PlanInput, targets: dict[str, TargetState], completion: Completion) -> bool:
@@ -326,7 +238,7 @@ def _again_at(inputs: PlanInput, target: TargetState) -> float:
     return max(_abandoned_at(inputs, target), backoff)
 
 
-def _resume(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) -> None:
+def _resume(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
     """W2': claims that stay without a process at work. Each has its slot still."""
     if not inputs.idempotent:
         return
@@ -338,7 +250,7 @@ def _resume(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) ->
                 result.calls.append((share, after.claim))
 
 
-def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: Plan) -> None:
+def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
     """W2: claims due targets while slots are free, the longest waiting first."""
     shares = {share.id: share for share in inputs.discovery.shares if share.ready}
     free = dict(inputs.free)
@@ -379,13 +291,13 @@ def _start(
     return max(start, inputs.now + held) if start is not None and held else start
 
 
-def _schedule(inputs: PlanInput, result: Plan) -> None:
+def _scheduled(inputs: PlanInput, targets: tuple[TargetState, ...], result: _Draft) -> Plan:
     """Phases, and when to look again."""
     starts: dict[str, float] = {}
     phases: dict[str, Phase] = {}
     times: list[float] = []
-    others = timing.others(result.targets, inputs.discovery.shares, inputs.rivals, inputs.limit)
-    for target in result.targets:
+    others = timing.others(targets, inputs.discovery.shares, inputs.rivals, inputs.limit)
+    for target in targets:
         start = _start(inputs, target, result.with_events, others)
         phases[target.id] = timing.phase_of(target, start, inputs.now)
         if start is not None:
@@ -396,5 +308,17 @@ def _schedule(inputs: PlanInput, result: Plan) -> None:
             times.append(resync)
         stays = _stays(inputs, target)
         times.append(_again_at(inputs, target) if stays else _abandoned_at(inputs, target))
-    result.starts, result.phases = starts, phases
-    result.wake = min((at for at in times if inputs.now < at < NEVER), default=0.0)
+    return Plan(
+        targets=targets,
+        phases=phases,
+        starts=starts,
+        calls=tuple(result.calls),
+        done=tuple(result.done),
+        returned=tuple(result.returned),
+        unclaimed=tuple(result.unclaimed),
+        with_events=frozenset(result.with_events),
+        matched=result.matches.matched,
+        unmatched=result.matches.unmatched,
+        filtered=result.matches.filtered,
+        wake=min((at for at in times if inputs.now < at < NEVER), default=0.0),
+    )

@@ -22,7 +22,7 @@ from caretaker.aws.text_limits import word
 from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh.inflight import LARGE_BYTES, InFlightMessage, parsed_of
 from caretaker.s3refresh.longpolls import LongPolls
-from caretaker.s3refresh.plan import Message
+from caretaker.s3refresh.snapshot import Message
 
 logger = logging.getLogger(__name__)
 

@@ -1,12 +1,120 @@
-"""The snapshot of a pass over one resource: the input of the plan, and of status. Pure data."""
+"""The data of a pass over one resource: the snapshot, its plan, and what both are made of. Pure data.
+
+Messages, results and ends come from the worker; the discovery from the target.
+"""
 
 import math
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
-from caretaker.s3refresh.plan import PlanInput
+from caretaker.api.s3refresh import Filter
+from caretaker.s3refresh.debounce import Claim, Phase, TargetState
+from caretaker.s3refresh.envelope import Completion, ObjectEvent
+from caretaker.s3refresh.match import Matches, Share
+from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import Read
+
+Malformed = Literal["DeadLetter", "RefreshAll", "Discard"]
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A message of the source queue that nothing has been done about yet."""
+
+    id: int  # of this process
+    events: tuple[ObjectEvent, ...] = ()
+    completions: tuple[Completion, ...] = ()
+    malformed: bool = False
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How a call of this process ended."""
+
+    target: str
+    claim_id: str
+    notification_id: str = ""  # of an accepted call whose end is reported later
+    code: str = ""  # why it failed, or is not known to have succeeded; empty = accepted
+    message: str = ""
+    unnamed: bool = False  # accepted, but the response lacks the notification id
+    retry_after: float = 0.0  # seconds of the service's Retry-After
+    refused: bool = False  # the target refused the request, perhaps because of one of its folders
+
+
+class End(msgspec.Struct, frozen=True):
+    """How a refresh in flight ended, where the target was asked."""
+
+    notification_id: str
+    code: str = ""  # why it failed; empty = it succeeded
+    message: str = ""
+
+
+class Discovery(msgspec.Struct, frozen=True):
+    """The result of discovery. Before it is complete, an event without a target may still have one."""
+
+    complete: bool = False
+    shares: tuple[Share, ...] = ()
+    faults: tuple[str, ...] = ()  # why it is not complete, or a share is not refreshed
+    undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
+    blocked: str = ""  # why no call can be made until a Secret is changed, or at all
+
+
+class TargetTimes(msgspec.Struct, frozen=True):
+    """Times since events of a target, by the monotonic clock of this process."""
+
+    last_event: float | None = None  # seconds since the last event; None = none in this life
+    dirty_for: float = 0.0  # seconds for which it has been dirty
+    claim_age: float = 0.0  # seconds for which this claim has stood
+    called_for: float = 0.0  # seconds for which the last call has been known
+
+
+class PlanInput(msgspec.Struct, frozen=True):
+    """Everything a plan reads, gathered before it."""
+
+    targets: tuple[TargetState, ...]  # as the API server has them
+    first: bool  # no pass has written this resource's targets yet
+    discovery: Discovery
+    filter: Filter
+    options: DebounceOptions
+    owner: str  # this process
+    pass_id: str  # of this pass alone
+    now: float
+    malformed: Malformed = "DeadLetter"
+    whole: bool = False  # refresh whole shares, never folders
+    idempotent: bool = False  # whether a call that is made again, claim id and all, takes effect once
+    suspended: bool = False
+    resync_on_start: bool = True
+    expired: bool = False  # messages may have passed their retention: everything is stale
+    messages: tuple[Message, ...] = ()
+    matches: Mapping[int, Matches] = {}  # message id -> its matched events, for large messages
+    results: tuple[Result, ...] = ()
+    ends: tuple[End, ...] = ()
+    running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
+    received: float = 0.0  # seconds since the newest of the messages came
+    times: Mapping[str, TargetTimes] = {}
+    held: Mapping[str, float] = {}  # target id -> seconds until another resource's call lets it be called
+    free: Mapping[str, int] = {}  # group -> calls that may start, others' slots taken off; absent = 1
+    rivals: Mapping[str, int] = {}  # group -> dirty targets of other resources
+    limit: int = 1  # concurrent calls of one group
+    jitter: float = 1.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The state to write, and the actions after the write."""
+
+    targets: tuple[TargetState, ...] = ()
+    phases: Mapping[str, Phase] = {}
+    starts: Mapping[str, float] = {}  # target id -> when its next call may start
+    calls: tuple[tuple[Share, Claim], ...] = ()
+    done: tuple[int, ...] = ()  # messages to delete
+    returned: tuple[int, ...] = ()  # messages to return to the queue
+    unclaimed: tuple[int, ...] = ()  # ends of refreshes that are not on record: another resource's, or old
+    with_events: frozenset[str] = frozenset()  # targets that an event was about
+    matched: int = 0  # events that concern a target
+    unmatched: int = 0  # events of no target
+    filtered: int = 0  # events that spec.filter excludes
+    wake: float = 0.0
 
 
 class Rejection(msgspec.Struct, frozen=True):

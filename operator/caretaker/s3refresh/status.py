@@ -5,8 +5,7 @@ from caretaker.api.s3refresh import Status
 from caretaker.api.times import format_time
 from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.conditions import conditions_of, queue_of
-from caretaker.s3refresh.plan import Plan
-from caretaker.s3refresh.snapshot import Snapshot
+from caretaker.s3refresh.snapshot import Plan, Snapshot
 
 
 def status_of(snapshot: Snapshot, plan: Plan) -> Status:

@@ -10,7 +10,7 @@ from typing import Final
 
 from caretaker.api.times import format_micros
 from caretaker.s3refresh.debounce import TargetState
-from caretaker.s3refresh.plan import TargetTimes
+from caretaker.s3refresh.snapshot import TargetTimes
 
 _Call = tuple[str, str, int]
 ROUNDED: Final = 1e-3  # seconds: status rounds times, so a time may be this much later when it is read back

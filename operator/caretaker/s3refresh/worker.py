@@ -26,10 +26,10 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import advice, inspection
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Discovery, End, Message, Plan, Result
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue_view import NEAR_MOST_IN_FLIGHT, QueueView
 from caretaker.s3refresh.queues import Queues
+from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, Result
 from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import TargetClient

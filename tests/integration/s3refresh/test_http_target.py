@@ -22,7 +22,7 @@ from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.plan import Result
+from caretaker.s3refresh.snapshot import Result
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.headers import Secret
 from caretaker.s3refresh.targets.http_target import HeadersSecret, HeadersSource, HttpCalls, HttpTarget, make

@@ -15,7 +15,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.plan import End, Result
+from caretaker.s3refresh.snapshot import End, Result
 from caretaker.s3refresh.targets.job import Jobs, JobTarget, job_name
 from caretaker.s3refresh.targets.payload import payload_of
 from fakes.answers import failure

@@ -21,7 +21,8 @@ from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EMPTY, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Discovery, Message, PlanInput, Result, plan
+from caretaker.s3refresh.plan import plan
+from caretaker.s3refresh.snapshot import Discovery, Message, PlanInput, Result
 from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.timing import wanting_of
 

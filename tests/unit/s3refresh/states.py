@@ -11,21 +11,19 @@ from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Filter, QueueStatus, Source, Spec, SQSSource, Status
 from caretaker.api.times import format_time
 from caretaker.aws.errors import ErrorClass
-from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import PlanInput
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import FINALIZER, Read
-from caretaker.s3refresh.snapshot import Rejection, Snapshot
+from caretaker.s3refresh.snapshot import Discovery, Malformed, PlanInput, Rejection, Snapshot
 from caretaker.s3refresh.targets.storagegateway import Discover, SharesSpec, StorageGatewayTarget
 from testing.s3refreshes import target_spec_of
 
 NOW = 1_800_000_000.0
 SHARE = Share(id="share-1", arn="arn:share-1", bucket="b", group="g")
-FOUND = planning.Discovery(complete=True, shares=(SHARE,))
+FOUND = Discovery(complete=True, shares=(SHARE,))
 SPEC = Spec(
     aws=AwsSpec(region="eu-west-1"),
     source=Source(SQSSource(queue_url="https://sqs.eu-west-1.amazonaws.com/111122223333/q")),
@@ -38,10 +36,10 @@ LOOKED = Status(queue=QueueStatus(dlq_visible=2, dlq_covered=2, checked_at=forma
 
 def view(
     *targets: TargetState,
-    shares: planning.Discovery = FOUND,
+    shares: Discovery = FOUND,
     spec: Spec | None = SPEC,
     before: Status | None = None,
-    malformed_are: planning.Malformed = "DeadLetter",
+    malformed_are: Malformed = "DeadLetter",
     expired: bool = False,
     flushing: bool = False,
     **more: Any,
@@ -122,7 +120,7 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         {c.STALLED: ("True", "QueueUnsuitable"), c.CAUGHT_UP: ("True", "UpToDate")},
     ),
     "just begun": (
-        view(shares=planning.Discovery(), polling=False, queue=QueueView()),
+        view(shares=Discovery(), polling=False, queue=QueueView()),
         ("False", "Starting"),
         {c.QUEUE_REACHABLE: ("Unknown", "NotChecked"), c.TARGETS_RESOLVED: ("Unknown", "NotChecked")},
     ),
@@ -137,7 +135,7 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         {c.QUEUE_REACHABLE: ("True", "Reachable")},
     ),
     "discovery fails": (
-        view(shares=planning.Discovery(faults=("eu-west-1: throttled",))),
+        view(shares=Discovery(faults=("eu-west-1: throttled",))),
         ("False", "TargetsUnresolved"),
         {c.TARGETS_RESOLVED: ("False", "TargetsUnresolved")},
     ),
@@ -147,7 +145,7 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         {c.TARGETS_RESOLVED: ("False", "TargetGone"), c.CAUGHT_UP: ("False", "Waiting")},
     ),
     "nothing to refresh": (
-        view(shares=planning.Discovery(complete=True)),
+        view(shares=Discovery(complete=True)),
         ("False", "NoTargets"),
         {c.TARGETS_RESOLVED: ("False", "NoTargets")},
     ),

@@ -9,7 +9,7 @@ from caretaker.s3refresh.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter
 from caretaker.s3refresh.debounce import Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Plan
+from caretaker.s3refresh.snapshot import Plan
 
 A, B, C = (Key("S3AggregatedRefresh", "ns", name) for name in "abc")
 G = "gateway-1"

@@ -14,9 +14,8 @@ from caretaker.s3refresh.debounce import Claim, Failure, InFlight, LastCall, Tar
 from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Discovery, Plan
 from caretaker.s3refresh.queue_view import QueueView
-from caretaker.s3refresh.snapshot import Rejection, Snapshot
+from caretaker.s3refresh.snapshot import Discovery, Plan, Rejection, Snapshot
 from caretaker.s3refresh.status import status_of
 from unit.s3refresh.states import CALL, CASES, FAILED, NOW, SPEC, view
 

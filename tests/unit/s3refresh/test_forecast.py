@@ -13,13 +13,14 @@ from caretaker.api.conditions import Condition
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Debounce, Resync, Source, Spec, SQSSource, Status
-from caretaker.s3refresh import plan, status_codec, timing
+from caretaker.s3refresh import status_codec, timing
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import Next, bounds, outlooks
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.resource import Read, options_of
+from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.targets.job import JobTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
 from testing.s3refreshes import target_spec_of
@@ -60,8 +61,8 @@ def upcoming(target: TargetState, **how: Any) -> Next:
     return one.next
 
 
-def found(*shares: Share) -> plan.Discovery:
-    return plan.Discovery(complete=True, shares=shares)
+def found(*shares: Share) -> Discovery:
+    return Discovery(complete=True, shares=shares)
 
 
 def dirty(since: float = NOW - 10, **fields: Any) -> TargetState:

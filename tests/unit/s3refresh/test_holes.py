@@ -20,7 +20,8 @@ from caretaker.s3refresh.envelope import ObjectEvent, parse
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Discovery, Message, Plan, PlanInput, Result, TargetTimes, plan
+from caretaker.s3refresh.plan import plan
+from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result, TargetTimes
 
 NOW = 1_800_000_000.0
 SHARE = Share(id="share", arn="arn:share", bucket="bucket", group="gateway")
@@ -127,14 +128,14 @@ def test_no_call_comes_sooner_than_a_gateway_heeds_it() -> None:
     called = msgspec.structs.replace(waiting(NOW - 31), last=LastCall(NOW - 31, NOW - 30))
     known = {"share": TargetTimes(last_event=31.0, dirty_for=31.0, called_for=30.0)}
     made = planned(called, times=known)
-    assert (made.calls, made.wake) == ([], NOW + 30)
+    assert (made.calls, made.wake) == ((), NOW + 30)
 
 
 def test_the_first_event_of_a_share_needs_no_record() -> None:
     """Hole 15: the update of a row that was not there failed."""
     made = planned(first=True, resync_on_start=False, messages=(event("a/1"),))
     assert only(made).dirty == DirtyScope(NOW, A)
-    assert made.done == [1]
+    assert made.done == (1,)
 
 
 def test_what_a_gateway_writes_is_news_for_the_others() -> None:
@@ -154,7 +155,7 @@ def test_what_a_gateway_writes_is_news_for_the_others() -> None:
 def test_a_refresh_waits_until_the_upload_is_over() -> None:
     """Hole 17: its window began with the first event, and the refresh ran in the middle of an upload."""
     uploading = planned(waiting(NOW - 40), messages=(event("a/40"),), times=times(1.0, 40.0))
-    assert (uploading.calls, uploading.wake) == ([], NOW + 30)
+    assert (uploading.calls, uploading.wake) == ((), NOW + 30)
     endless = planned(waiting(NOW - 600), messages=(event("a/600"),), times=times(1.0, 600.0))
     assert len(endless.calls) == 1, "at maxDelay it is made all the same"
 
@@ -170,7 +171,7 @@ def test_an_outage_ends_with_one_refresh() -> None:
     (_, claim), target = made.calls[0], only(made)
     after = debounce.completed(debounce.accepted(target, claim.id, "n", NOW), "n", NOW)
     more = planned(after, messages=(event("b/1"),), options=DebounceOptions(quiet_period=0.0))
-    assert (more.calls, more.wake) == ([], NOW + 60)
+    assert (more.calls, more.wake) == ((), NOW + 60)
 
 
 def test_a_refresh_is_of_the_folders_that_changed() -> None:

@@ -20,7 +20,8 @@ from caretaker.s3refresh.debounce import (
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Discovery, End, Plan, PlanInput, Result, TargetTimes, plan
+from caretaker.s3refresh.plan import plan
+from caretaker.s3refresh.snapshot import Discovery, End, Plan, PlanInput, Result, TargetTimes
 from caretaker.s3refresh.target_tracker import TargetTracker
 
 NOW = 1_800_000_000.0
@@ -60,13 +61,13 @@ class TestClaimsOfUnknownOutcome:
     def test_a_claim_whose_owner_is_gone_is_executed_as_it_was(self) -> None:
         made = planned(CLAIMED, age=120.0)
         again = msgspec.structs.replace(CLAIM, owner="two", attempt=2)
-        assert made.calls == [(BUCKET, again)]
+        assert made.calls == ((BUCKET, again),)
         assert made.targets[0].claim == again
         assert made.targets[0].dirty is None
 
     def test_it_is_left_to_an_owner_who_may_live(self) -> None:
         made = planned(CLAIMED, age=119.0)
-        assert (made.calls, made.targets, made.wake) == ([], (CLAIMED,), NOW + 1.0)
+        assert (made.calls, made.targets, made.wake) == ((), (CLAIMED,), NOW + 1.0)
 
     def test_our_own_of_another_life_is_executed_at_once_and_that_is_a_write(self) -> None:
         """Else another operator could take it between our look and our call."""
@@ -76,13 +77,13 @@ class TestClaimsOfUnknownOutcome:
 
     def test_one_that_we_are_making_is_left_alone(self) -> None:
         made = planned(CLAIMED, owner="one", age=1_000.0, running=frozenset({"c1"}))
-        assert (made.calls, made.targets, made.wake) == ([], (CLAIMED,), 0.0)
+        assert (made.calls, made.targets, made.wake) == ((), (CLAIMED,), 0.0)
 
     def test_an_unknown_outcome_keeps_the_claim_and_backs_off(self) -> None:
         made = planned(CLAIMED, owner="one", running=frozenset({"c1"}), results=(ANSWERED,), jitter=0.5)
         assert made.targets[0].claim == CLAIM
         assert made.targets[0].failure == Failure(1, UNKNOWN, "no answer in 10 s", NOW + 15.0)
-        assert (made.calls, made.wake) == ([], NOW + 15.0)
+        assert (made.calls, made.wake) == ((), NOW + 15.0)
         assert made.phases["bucket"] == "Claimed"
 
     def test_a_service_that_asks_for_more_time_gets_it(self) -> None:
@@ -108,7 +109,7 @@ class TestClaimsOfUnknownOutcome:
 
     def test_another_operator_keeps_to_the_backoff_too(self) -> None:
         made = planned(backing_off(NOW + 50.0), age=300.0)
-        assert (made.calls, made.wake) == ([], NOW + 50.0)
+        assert (made.calls, made.wake) == ((), NOW + 50.0)
 
     def test_a_definite_failure_gives_it_up(self) -> None:
         made = planned(CLAIMED, results=(Result("bucket", "c1", code="HTTP400"),))
@@ -117,32 +118,32 @@ class TestClaimsOfUnknownOutcome:
     def test_where_a_call_could_take_effect_twice_the_claim_is_given_up(self) -> None:
         made = planned(CLAIMED, age=120.0, idempotent=False)
         assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == (
-            [],
+            (),
             None,
             DirtyScope(NOW - 40, A),
         )
 
     def test_suspended_it_waits(self) -> None:
         made = planned(CLAIMED, age=120.0, suspended=True)
-        assert (made.calls, made.targets, made.wake) == ([], (CLAIMED,), 0.0)
+        assert (made.calls, made.targets, made.wake) == ((), (CLAIMED,), 0.0)
 
     def test_it_waits_for_a_target_that_is_not_ready(self) -> None:
         made = planned(CLAIMED, age=120.0, discovery=Discovery(True, of_buckets(["bucket"], ready=False)))
-        assert (made.calls, made.targets) == ([], (CLAIMED,))
+        assert (made.calls, made.targets) == ((), (CLAIMED,))
 
     def test_it_waits_for_discovery(self) -> None:
         made = planned(CLAIMED, age=120.0, discovery=Discovery())
-        assert (made.calls, made.targets) == ([], (CLAIMED,))
+        assert (made.calls, made.targets) == ((), (CLAIMED,))
 
     def test_one_of_a_bucket_that_is_gone_is_merged_back(self) -> None:
         made = planned(CLAIMED, age=120.0, discovery=Discovery(complete=True))
         everything = DirtyScope(NOW - 40, EVERYTHING)
-        assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == ([], None, everything)
+        assert (made.calls, made.targets[0].claim, made.targets[0].dirty) == ((), None, everything)
 
     def test_events_wait_beside_it(self) -> None:
         """Nothing else of the target starts meanwhile."""
         both = msgspec.structs.replace(backing_off(NOW + 5.0), dirty=DirtyScope(NOW - 900, A))
-        assert planned(both, owner="one").calls == []
+        assert planned(both, owner="one").calls == ()
 
 
 class TestEnds:

@@ -6,7 +6,7 @@ import pytest
 
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix, located
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Discovery
+from caretaker.s3refresh.snapshot import Discovery
 
 POINT = "arn:aws:s3:eu-west-1:111122223333:accesspoint/finance"
 ALIAS = "finance-hrzrlukc5m36ft7okagglf3gmwluquse1b-s3alias"

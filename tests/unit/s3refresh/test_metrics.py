@@ -13,7 +13,8 @@ from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.metrics import observe
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Discovery, End, Message, PlanInput, Result, plan
+from caretaker.s3refresh.plan import plan
+from caretaker.s3refresh.snapshot import Discovery, End, Message, PlanInput, Result
 
 NOW = 1_800_000_000.0
 CALL = Request(("/", "a"), recursive=False)

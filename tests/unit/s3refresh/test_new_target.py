@@ -13,8 +13,9 @@ from caretaker.api.s3refresh import Spec, TargetSpec
 from caretaker.s3refresh import target_types, targets
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.envelope import ObjectEvent
-from caretaker.s3refresh.plan import Discovery, Message, Plan, PlanInput, Result, plan
+from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.resource import RawRefresh, Read, read
+from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.factory import make, registry
 from caretaker.s3refresh.worker_config import worker_config_of
@@ -28,7 +29,7 @@ from typing import ClassVar
 
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.plan import Discovery, Result
+from caretaker.s3refresh.snapshot import Discovery, Result
 from caretaker.s3refresh.targets.payload import payload_of
 
 
@@ -125,7 +126,7 @@ async def test_it_is_read_planned_and_called(tmp_path: Path) -> None:
 
     event = Message(1, (ObjectEvent("ObjectCreated", "media", "in/a.csv"),))
     made = passes.plan(NOW + 1, messages=(event,))
-    assert made.done == [1]
+    assert made.done == (1,)
     made = passes.plan(NOW + 700)  # beyond debounce.maxDelay
     ((share, claim),) = made.calls
     assert isinstance(claim, Claim)

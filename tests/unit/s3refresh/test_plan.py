@@ -12,16 +12,8 @@ from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import (
-    MAX_RECORD_BYTES,
-    Discovery,
-    Message,
-    Plan,
-    PlanInput,
-    Result,
-    TargetTimes,
-    plan,
-)
+from caretaker.s3refresh.plan import MAX_RECORD_BYTES, plan
+from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result, TargetTimes
 
 NOW = 1_800_000_000.0
 ONE = Share(id="one", arn="arn:one", bucket="b", group="g")
@@ -57,15 +49,15 @@ def test_an_event_dirties_every_share_of_its_bucket_and_prefix() -> None:
     made = planned(TargetState("one"), TargetState("two"), shares=(ONE, TWO), messages=(put(1, "team/x/a"),))
     assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "team", "team/x"})))
     assert of(made, "two").dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "x"})))
-    assert (made.done, made.returned, made.matched) == ([1], [], 1)
+    assert (made.done, made.returned, made.matched) == ((1,), (), 1)
 
 
 def test_an_event_of_no_target_is_deleted_only_when_every_share_is_known() -> None:
     messages = (put(1, "a", bucket="other"), put(2, "a"))
     known = planned(TargetState("one"), messages=messages)
-    assert (known.done, known.returned, known.matched, known.unmatched) == ([1, 2], [], 1, 1)
+    assert (known.done, known.returned, known.matched, known.unmatched) == ((1, 2), (), 1, 1)
     unknown = planned(TargetState("one"), messages=messages, complete=False)
-    assert (unknown.done, unknown.returned) == ([2], [1])
+    assert (unknown.done, unknown.returned) == ((2,), (1,))
 
 
 def test_events_that_were_sifted_before_count_as_if_they_were_sifted_now() -> None:
@@ -74,10 +66,10 @@ def test_events_that_were_sifted_before_count_as_if_they_were_sifted_now() -> No
     matches = {1: Matches({"one": some}, matched=3, filtered=2)}
     made = planned(TargetState("one"), messages=(message, put(2, "b/c")), matches=matches)
     assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "a", "b"})))
-    assert (made.done, made.matched, made.filtered) == ([1, 2], 4, 2)
+    assert (made.done, made.matched, made.filtered) == ((1, 2), 4, 2)
     homeless = {1: Matches(unmatched=1)}
     unsure = planned(TargetState("one"), messages=(message, put(2, "b/c")), matches=homeless, complete=False)
-    assert (unsure.done, unsure.returned) == ([2], [1])
+    assert (unsure.done, unsure.returned) == ((2,), (1,))
 
 
 @pytest.mark.parametrize(("refused", "closed"), [(True, True), (False, False)])
@@ -94,10 +86,10 @@ def test_a_call_that_is_refused_again_is_made_with_fewer_folders(refused: bool, 
 
 @pytest.mark.parametrize(
     ("malformed", "done", "kept", "stale"),
-    [("DeadLetter", [], [1], False), ("Discard", [1], [], False), ("RefreshAll", [1], [], True)],
+    [("DeadLetter", (), (1,), False), ("Discard", (1,), (), False), ("RefreshAll", (1,), (), True)],
 )
 def test_what_becomes_of_a_message_that_cannot_be_read(
-    malformed: str, done: list[int], kept: list[int], stale: bool
+    malformed: str, done: tuple[int, ...], kept: tuple[int, ...], stale: bool
 ) -> None:
     made = planned(TargetState("one"), messages=(Message(1, malformed=True),), malformed=malformed)
     assert (made.done, made.returned) == (done, kept)
@@ -202,21 +194,21 @@ def test_whole_shares_are_refreshed_if_asked() -> None:
 
 @pytest.mark.parametrize(
     ("claimed", "idempotent", "kept", "unclaimed"),
-    [(True, False, [1], []), (True, True, [], [1]), (False, False, [], [1])],
+    [(True, False, (1,), ()), (True, True, (), (1,)), (False, False, (), (1,))],
 )
 def test_the_end_of_an_unknown_refresh_may_be_of_a_call_that_is_not_answered_yet(
-    claimed: bool, idempotent: bool, kept: list[int], unclaimed: list[int]
+    claimed: bool, idempotent: bool, kept: tuple[int, ...], unclaimed: tuple[int, ...]
 ) -> None:
     claim = Claim("c", "me", NOW - 5, CALL, NOW - 40) if claimed else None
     messages = (Message(1, completions=(Completion("n9", "arn:nine"),)), put(2, "a"))
     running = frozenset({"c"})
     made = planned(TargetState("one", claim=claim), messages=messages, idempotent=idempotent, running=running)
-    assert (made.returned, made.unclaimed, made.done) == (kept, unclaimed, [2])
+    assert (made.returned, made.unclaimed, made.done) == (kept, unclaimed, (2,))
 
 
 def test_what_follows_a_message_that_cannot_be_read_is_read() -> None:
     made = planned(TargetState("one"), messages=(Message(1, malformed=True), put(2, "a")))
-    assert (made.returned, made.done) == ([1], [2])
+    assert (made.returned, made.done) == ((1,), (2,))
 
 
 def test_a_claim_of_a_process_that_ended_has_failed() -> None:
@@ -236,7 +228,7 @@ def test_a_claim_of_another_process_is_looked_at_again_when_that_may_be_dead() -
 def test_the_end_of_a_refresh_is_now() -> None:
     in_flight = TargetState("one", in_flight=InFlight("n", NOW - 9, CALL))
     made = planned(in_flight, messages=(Message(1, completions=(Completion("n", "arn:one"),)),))
-    assert (of(made).last.completed_at, of(made).in_flight, made.done) == (NOW, None, [1])
+    assert (of(made).last.completed_at, of(made).in_flight, made.done) == (NOW, None, (1,))
 
 
 def test_a_share_that_is_gone_leaves_no_record_behind_unless_something_is_left_to_do() -> None:
@@ -257,7 +249,7 @@ def test_a_share_that_comes_back_while_it_is_called_is_stale() -> None:
     """Events that came meanwhile matched no share, and were deleted."""
     called = TargetState("one", claim=Claim("c", "me", NOW, CALL, NOW))
     gone = planned(called, shares=(TWO,), messages=(put(1, "new"),), running=frozenset("c"))
-    assert gone.done == [1]
+    assert gone.done == (1,)
     back = planned(of(gone), running=frozenset("c"))
     assert of(back).dirty == DirtyScope(NOW, EVERYTHING)
     again = planned(of(gone), shares=(TWO,), running=frozenset("c"))
@@ -272,7 +264,7 @@ def test_a_share_that_is_found_elsewhere_is_stale() -> None:
     """accessPointBuckets was wrong: events in the meantime matched no share, and were deleted."""
     wrong = msgspec.structs.replace(ONE, bucket="typo")
     before = planned(TargetState("one"), shares=(wrong,), messages=(put(1, "a"),))
-    assert (of(before).location, of(before).dirty, before.done) == ("typo/", None, [1])
+    assert (of(before).location, of(before).dirty, before.done) == ("typo/", None, (1,))
     after = planned(of(before))
     assert (of(after).location, of(after).dirty) == ("b/", DirtyScope(NOW, EVERYTHING))
     assert of(planned(of(after))).dirty == of(after).dirty
@@ -338,9 +330,9 @@ def test_a_completion_without_an_id_is_that_of_the_shares_refresh() -> None:
     in_flight = TargetState("one", in_flight=InFlight("n", NOW - 9, CALL))
     message = Message(1, completions=(Completion("", "arn:one"),))
     made = planned(in_flight, messages=(message,))
-    assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
+    assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", (1,))
     other = planned(in_flight, messages=(Message(1, completions=(Completion("", "arn:two"),)),))
-    assert (of(other).in_flight is not None, other.done, other.unclaimed) == (True, [], [1])
+    assert (of(other).in_flight is not None, other.done, other.unclaimed) == (True, (), (1,))
 
 
 def test_the_end_of_a_refresh_that_was_accepted_without_an_id_is_told_for_the_share() -> None:
@@ -348,15 +340,15 @@ def test_the_end_of_a_refresh_that_was_accepted_without_an_id_is_told_for_the_sh
     accepted = planned(claimed, results=(Result("one", "c", unnamed=True),))
     assert of(accepted).in_flight == InFlight("", NOW, CALL)
     made = planned(of(accepted), messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
-    assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", [1])
+    assert (of(made).in_flight, of(made).last.result, made.done) == (None, "Succeeded", (1,))
     other = planned(of(accepted), messages=(Message(1, completions=(Completion("n7", "arn:two"),)),))
-    assert (of(other).in_flight, other.unclaimed) == (of(accepted).in_flight, [1])
+    assert (of(other).in_flight, other.unclaimed) == (of(accepted).in_flight, (1,))
 
 
 def test_the_end_of_anothers_refresh_of_the_share_ends_none_that_has_an_id() -> None:
     in_flight = TargetState("one", in_flight=InFlight("n", NOW - 9, CALL))
     made = planned(in_flight, messages=(Message(1, completions=(Completion("n7", "arn:one"),)),))
-    assert (of(made).in_flight, made.unclaimed) == (in_flight.in_flight, [1])
+    assert (of(made).in_flight, made.unclaimed) == (in_flight.in_flight, (1,))
 
 
 def test_an_id_says_more_than_the_share() -> None:
@@ -378,7 +370,7 @@ def test_the_oldest_goes_first_as_far_as_turns_go() -> None:
     assert (of(made).claim, of(made, "two").claim is not None) == (None, True)
     assert made.phases == {"one": "Due", "two": "Claimed"}
     none = planned(late, early, shares=(ONE, TWO), times=times, free={"g": 0})
-    assert none.calls == []
+    assert none.calls == ()
 
 
 def test_who_had_a_turn_goes_behind_those_who_were_dirty_before_it() -> None:
@@ -434,14 +426,14 @@ def test_where_turns_are_scarce_they_are_taken_before_max_delay() -> None:
     none = planned(
         TargetState("one", dirty=DirtyScope(NOW - 241, MANY)), *OTHERS, shares=(ONE, *closed), times=times
     )
-    assert none.calls == []
+    assert none.calls == ()
 
 
 def test_a_call_for_the_share_by_another_resource_puts_ours_off() -> None:
     dirty = TargetState("one", dirty=DirtyScope(NOW - 90, EVERYTHING))
     times = {"one": TargetTimes(last_event=80.0)}
     made = planned(dirty, times=times, held={"one": 25.0})
-    assert (made.calls, made.starts) == ([], {"one": NOW + 25})
+    assert (made.calls, made.starts) == ((), {"one": NOW + 25})
     assert made.wake == NOW + 25
 
 
@@ -455,7 +447,7 @@ def test_a_record_has_no_room_for_a_share_whose_many_events_were_sifted() -> Non
     made = planned(
         *held, shares=(*shares, other), messages=(Message(1, (event,)),), matches={1: matcher.matches()}
     )
-    assert (made.done, made.returned, len(made.targets)) == ([], [1], MAX_TARGETS)
+    assert (made.done, made.returned, len(made.targets)) == ((), (1,), MAX_TARGETS)
 
 
 def test_a_record_has_room_for_so_many_targets_and_the_events_of_others_wait() -> None:
@@ -467,6 +459,6 @@ def test_a_record_has_room_for_so_many_targets_and_the_events_of_others_wait() -
     made = planned(gone, *held, shares=(*shares[:-1], other), messages=messages)
     assert len(made.targets) == MAX_TARGETS
     assert "other" not in {target.id for target in made.targets}
-    assert (made.done, made.returned) == ([1], [2])
+    assert (made.done, made.returned) == ((1,), (2,))
     room = planned(*held, shares=(*shares[:-1], other), messages=messages)
-    assert (room.done, room.returned, of(room, "other").dirty) == ([1, 2], [], DirtyScope(NOW, EVERYTHING))
+    assert (room.done, room.returned, of(room, "other").dirty) == ((1, 2), (), DirtyScope(NOW, EVERYTHING))

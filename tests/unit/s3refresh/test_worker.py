@@ -12,8 +12,8 @@ from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.plan import Discovery, Message
 from caretaker.s3refresh.resource import RawRefresh, read
+from caretaker.s3refresh.snapshot import Discovery, Message
 from caretaker.s3refresh.targets.factory import registry
 from caretaker.s3refresh.worker import PASS_EVENTS, Worker
 from caretaker.s3refresh.worker_config import WorkerConfig, worker_config_of

@@ -24,7 +24,8 @@ from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Discovery, End, Message, Plan, PlanInput, Result, plan
+from caretaker.s3refresh.plan import plan
+from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.targets.payload import payload_of
 

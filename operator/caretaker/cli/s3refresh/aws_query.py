@@ -20,8 +20,8 @@ from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh import inspection
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.plan import Discovery
 from caretaker.s3refresh.queue_view import QueueView
+from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.factory import make

@@ -8,8 +8,8 @@ import msgspec
 
 from caretaker.cli.diagnostics import CREDENTIALS_ADVICE
 from caretaker.s3refresh import advice
-from caretaker.s3refresh.plan import Discovery
 from caretaker.s3refresh.queue_view import QueueView
+from caretaker.s3refresh.snapshot import Discovery
 
 _SOURCE: Final = "spec.source.sqs.queueURL"
 _TARGET: Final = "spec.target"

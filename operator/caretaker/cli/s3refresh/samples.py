@@ -10,7 +10,7 @@ from caretaker.cli.common import UsageError
 from caretaker.s3refresh import match
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Scope
-from caretaker.s3refresh.plan import Discovery
+from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.target_types import target_type_of
 
 _SCHEME: Final = "s3://"

@@ -17,7 +17,7 @@ from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Discovery, End, Result
+from caretaker.s3refresh.snapshot import Discovery, End, Result
 from caretaker.s3refresh.targets.lookups import Lookups
 
 if TYPE_CHECKING:

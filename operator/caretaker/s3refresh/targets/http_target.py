@@ -25,7 +25,7 @@ from caretaker.api.s3refresh import Spec, Wire
 from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share, of_buckets
-from caretaker.s3refresh.plan import Discovery, End, Result
+from caretaker.s3refresh.snapshot import Discovery, End, Result
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.headers import FIELD, UNREADABLE, NotSentError, Secret, headers_of

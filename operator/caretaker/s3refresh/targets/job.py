@@ -20,7 +20,7 @@ from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import ROOT, Request
 from caretaker.s3refresh.match import Share, of_buckets
-from caretaker.s3refresh.plan import Discovery, End, Result
+from caretaker.s3refresh.snapshot import Discovery, End, Result
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.payload import payload_of

@@ -20,8 +20,8 @@ from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import Discovery, End, Result
 from caretaker.s3refresh.resource import seconds, user_of
+from caretaker.s3refresh.snapshot import Discovery, End, Result
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
 

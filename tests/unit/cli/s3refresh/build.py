@@ -17,9 +17,9 @@ from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, L
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import outlooks
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.plan import Discovery
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import RawRefresh, read
+from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.targets.factory import registry
 from testing import s3refreshes
 
