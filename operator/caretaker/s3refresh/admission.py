@@ -3,7 +3,9 @@
 Inputs: the grants of the operator's settings. Memory only, no I/O.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.grants import Grants, refusals
@@ -15,6 +17,13 @@ from caretaker.s3refresh.target_types import TargetType, target_type_of
 from caretaker.s3refresh.worker_config import SOURCE, alike, queue_of
 
 
+class QueueAccess(msgspec.Struct, frozen=True):
+    """The queues that a resource claims (by ARN), and why nothing is done for it; None when all may be."""
+
+    claims: Mapping[str, QueueClaim] = {}
+    rejection: Rejection | None = None
+
+
 class Admission:
     """See the module."""
 
@@ -22,13 +31,11 @@ class Admission:
         self._grants = grants
         self._claims = QueueClaims()
 
-    def refused(self, key: Key, read: Read, on_news: Callable[[], None]) -> Rejection | None:
-        """Why nothing is done for the resource; None when all may be. `on_news` is called when that may have
-        changed."""
+    def access(self, key: Key, read: Read) -> QueueAccess:
+        """What the resource may do, by the claims that others have declared. Changes nothing."""
         spec = read.spec
         if spec is None:
-            self._claims.drop(key)
-            return Rejection(Reason.INVALID_SPEC, read.invalid)
+            return QueueAccess(rejection=Rejection(Reason.INVALID_SPEC, read.invalid))
         target_type = target_type_of(spec)
         source, ends = spec.source.sqs.queue_url, target_type.ends_url
         used = {SOURCE: source}
@@ -36,21 +43,29 @@ class Admission:
             used[target_type.ends_field] = ends
         found = refusals(self._grants, key.namespace, spec.aws, used)
         if found:
-            self._claims.drop(key)
-            return Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found)))
+            return QueueAccess(rejection=Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found))))
         rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
-        claim = QueueClaim(rank, alike(spec, key.namespace, source))
-        owner = self._claims.claim(key, queue_of(source, spec), claim, on_news)
-        if owner != key:
-            return Rejection(Reason.QUEUE_CONFLICT, _taken(owner, key))
-        queue = queue_of(ends, spec) if ends not in ("", source) else ""
-        if queue == queue_of(source, spec):
-            return Rejection(Reason.QUEUE_CONFLICT, _spelt_twice(target_type))
-        claim = QueueClaim(rank, alike(spec, key.namespace, ends), source=False)
-        first = self._claims.claim_ends(key, queue, claim)
-        if first == key:
-            return None
-        return Rejection(Reason.QUEUE_CONFLICT, _read_otherwise(target_type, first, key))
+        queue = queue_of(source, spec)
+        claims = {queue: QueueClaim(rank, alike(spec, key.namespace, source))}
+        owner = self._claims.owner(key, queue, claims[queue])
+        if owner != key:  # which reads nothing at all
+            return QueueAccess(claims, Rejection(Reason.QUEUE_CONFLICT, _taken(owner, key)))
+        if ends in ("", source):
+            return QueueAccess(claims)
+        other, claim = queue_of(ends, spec), QueueClaim(rank, alike(spec, key.namespace, ends), source=False)
+        if other == queue:
+            return QueueAccess(claims, Rejection(Reason.QUEUE_CONFLICT, _spelt_twice(target_type)))
+        claims[other], reader = claim, self._claims.reader(key, other, claim)
+        message = _read_otherwise(target_type, reader, key)
+        return QueueAccess(claims, None if reader == key else Rejection(Reason.QUEUE_CONFLICT, message))
+
+    def declare(self, key: Key, claims: Mapping[str, QueueClaim], on_news: Callable[[], None]) -> None:
+        """The resource claims these queues and no others. `on_news` is called when its access may have
+        changed."""
+        if claims:
+            self._claims.declare(key, claims, on_news)
+        else:
+            self._claims.drop(key)
 
     def owner_absent(self, queue: str) -> bool:
         """Whether the queue (its ARN) is the source of a resource: until its owner reads, no other may."""

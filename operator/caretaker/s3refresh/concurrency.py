@@ -16,6 +16,8 @@ from caretaker.s3refresh.snapshot import Plan
 
 # A resource that waits for a slot looks again within this; one that did not has no place in the line.
 PATIENCE_SECONDS: Final = 30.0
+# A gateway ignores a refresh that it accepts within this time of another refresh of the same share.
+GATEWAY_SECONDS: Final = 60.0
 
 
 class Key(Hashable, Protocol):

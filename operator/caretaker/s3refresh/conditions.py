@@ -53,8 +53,8 @@ def conditions_of(snapshot: Snapshot, plan: Plan) -> Iterable[Condition]:
         yield condition(c.STALLED, "True", reason, message)
     elif status != "True":
         yield condition(c.RECONCILING, "True", reason, message)
-    if snapshot.malformed:
-        text = f"messages of the last hour could not be read, the latest: {snapshot.fault}"
+    if snapshot.reception.malformed:
+        text = f"messages of the last hour could not be read, the latest: {snapshot.reception.fault}"
         yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, text)
     if snapshot.read.spec is not None and snapshot.read.spec.suspend:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is received")
@@ -109,7 +109,7 @@ def _targets_bad(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
 
 
 def _starting(snapshot: Snapshot, _: Plan) -> ConditionState | None:
-    if snapshot.polling and snapshot.queue.checked:
+    if snapshot.reception.polling and snapshot.queue.checked:
         return None
     return "False", Reason.STARTING, "the queue and the targets have not been looked at yet"
 
@@ -142,8 +142,8 @@ def _queue(snapshot: Snapshot) -> ConditionState:
     if snapshot.rejection is not None and snapshot.rejection.reason == Reason.QUEUE_CONFLICT:
         return "False", snapshot.rejection.reason, snapshot.rejection.message
     problem, code = (
-        (snapshot.problem, snapshot.code)
-        if snapshot.problem
+        (snapshot.reception.problem, snapshot.reception.code)
+        if snapshot.reception.problem
         else (snapshot.queue.problem, snapshot.queue.code)
     )
     if problem:
@@ -223,7 +223,7 @@ def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:
             f"about {found.in_flight} messages are in flight, and SQS hands out none beyond {MOST_IN_FLIGHT}"
         )
         return "False", Reason.IN_FLIGHT_LIMIT, message
-    if snapshot.behind:
+    if snapshot.reception.behind:
         return "False", Reason.BACKLOG, "messages wait in the queue to be received"
     if dead := uncovered(found):
         message = (
@@ -231,8 +231,8 @@ def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:
             "send them back to the queue, or purge the dead-letter queue"
         )
         return "False", Reason.DEAD_LETTERS, message
-    if snapshot.malformed and snapshot.plan_input.malformed == "DeadLetter":
-        message = f"messages that could not be read may be events, the latest: {snapshot.fault}"
+    if snapshot.reception.malformed and snapshot.plan_input.malformed == "DeadLetter":
+        message = f"messages that could not be read may be events, the latest: {snapshot.reception.fault}"
         return "False", Reason.UNREADABLE, message
     return None
 
@@ -243,7 +243,9 @@ _CAUGHT_UP_RULES: Final = (_any_failing, _lost, _under_way, _blind, _left_in_que
 def queue_of(snapshot: Snapshot) -> QueueStatus:
     """status.queue."""
     before, now = snapshot.read.status.queue, snapshot.plan_input.now
-    return status_of(snapshot.queue, before, now, read=snapshot.reading, covered=snapshot.plan_input.expired)
+    return status_of(
+        snapshot.queue, before, now, read=snapshot.reception.reading, covered=snapshot.plan_input.expired
+    )
 
 
 def _failures(failing: Iterable[TargetState]) -> str:

@@ -16,7 +16,7 @@ from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.snapshot import Rejection
+from caretaker.s3refresh.snapshot import Rejection, SecretRead
 
 FIELD = "spec.aws.credentialsSecretRef.name"
 # Between two reads of the Secret; sooner while AWS refuses something.
@@ -32,7 +32,7 @@ def max_age(*, doubted: bool, flushing: bool) -> float:
     return KEYS_DOUBTED_SECONDS if doubted else KEYS_SECONDS
 
 
-class _Secret(msgspec.Struct):
+class _Secret(msgspec.Struct, frozen=True):
     data: dict[str, str] | None = None
 
 
@@ -46,27 +46,30 @@ class KeyRing:
     def __init__(self, client: KubeClient, on_change: Callable[[Key], None]) -> None:
         self._client = client
         self._on_change = on_change
-        self._cache: dict[
-            tuple[str, str], tuple[float, Keys]
-        ] = {}  # (namespace, name) -> (when it was read, the keys)
+        self._cache: dict[tuple[str, str], SecretRead] = {}  # by (namespace, name); only with keys
         self._users: dict[Key, tuple[str, str]] = {}
 
-    async def get(self, key: Key, name: str, max_age: float) -> Keys | Rejection:
-        """The Secret's keys, read at most `max_age` seconds ago, or why there are none."""
-        place = self._users[key] = (key.namespace, name)
-        at, cached = self._cache.get(place, (0.0, None))
-        if cached is not None and time.monotonic() - at < max_age:
+    async def read(self, key: Key, name: str, max_age: float) -> SecretRead:
+        """The Secret's keys, read at most `max_age` seconds ago, or why there are none. Stores nothing."""
+        cached = self._cache.get((key.namespace, name))
+        if cached is not None and time.monotonic() - cached.at < max_age:
             return cached
-        found = await keys_of(self._client, key.namespace, name)
-        if isinstance(found, Rejection):
+        return SecretRead(name, await keys_of(self._client, key.namespace, name), time.monotonic())
+
+    def store(self, key: Key, read: SecretRead) -> None:
+        """`key` uses these keys. Others that name the Secret are notified of new ones."""
+        place = self._users[key] = (key.namespace, read.name)
+        cached = self._cache.get(place)
+        if cached is not None and cached.at >= read.at:
+            return
+        if isinstance(read.found, Rejection):
             self._cache.pop(place, None)
-            return found
-        self._cache[place] = (time.monotonic(), found)
-        if cached is not None and found != cached:
+            return
+        self._cache[place] = read
+        if cached is not None and read.found != cached.found:
             for user, theirs in self._users.items():
                 if theirs == place and user != key:
                     self._on_change(user)
-        return found
 
     def forget(self, key: Key) -> None:
         """The resource is gone; credentials that only it used are not kept."""

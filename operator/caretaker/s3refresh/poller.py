@@ -57,7 +57,7 @@ class Poller:
 
     problem             why the queue cannot be read or messages not be deleted, None while they can
     received, deleted   messages, repetitions included
-    malformed           (how many so far, the last one's fault)
+    malformed           (how many so far, the last one's fault, when it came by time.monotonic())
     connected           whether a receive has ever come back
     behind              whether the queue may hold messages that have not been received
 
@@ -80,7 +80,7 @@ class Poller:
         self.behind = False
         self._full_at = 0.0  # when receives last came back full
         self._empty_at = 0.0  # when a long poll last came back empty
-        self.malformed: tuple[int, str] = (0, "")
+        self.malformed: tuple[int, str, float] = (0, "", 0.0)
         self._sqs = sqs
         self._source = source
         self._wait = wait
@@ -300,7 +300,7 @@ class Poller:
             return set()
         parsed = await parsed_of(body, self._source)
         if parsed.malformed:
-            self.malformed = (self.malformed[0] + 1, parsed.malformed)
+            self.malformed = (self.malformed[0] + 1, parsed.malformed, time.monotonic())
             logger.warning("message %s cannot be read: %s", name, parsed.malformed)
         message = Message(next(_numbers), parsed.events, parsed.completions, bool(parsed.malformed))
         # A message without an event to act on is every reader's to delete.

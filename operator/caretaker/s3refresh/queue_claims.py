@@ -6,7 +6,7 @@ messages and leave them to the dead-letter queue. A resource without a grant for
 events and for ends: else every user could keep the others from their queue.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 
 import msgspec
 
@@ -35,25 +35,21 @@ class QueueClaims:
         self._of: dict[Key, dict[str, QueueClaim]] = {}
         self._on_news: dict[Key, Callable[[], None]] = {}
 
-    def claim(self, key: Key, queue: str, claim: QueueClaim, on_news: Callable[[], None]) -> Key:
-        """`key`'s source is this queue and no other; returns the resource that may read it. `on_news` is
-        called when others' claims to a queue of `key`'s change."""
-        self._on_news[key] = on_news
-        ends = {name: one for name, one in self._of.get(key, {}).items() if not one.source and name != queue}
-        self._declare(key, {queue: claim, **ends})
-        owner = self._first(queue)
-        if owner != key:  # which reads nothing at all
-            self._declare(key, {queue: claim})
-        return owner
+    def owner(self, key: Key, queue: str, claim: QueueClaim) -> Key:
+        """The resource that reads this queue as its source, if `key` claims it. Changes nothing."""
+        return self._first(key, queue, claim)
 
-    def claim_ends(self, key: Key, queue: str, claim: QueueClaim) -> Key:
-        """`key`'s completion queue is this one and no other; returns the resource that decides how it is
-        read: `key` itself unless that is another way. An empty `queue`: it has none."""
-        standing = self._of[key]
-        source = {name: one for name, one in standing.items() if one.source}
-        self._declare(key, {queue: claim, **source} if queue else source)
-        first = self._first(queue) if queue else key
-        return key if not queue or self._claims[queue][first].alike == claim.alike else first
+    def reader(self, key: Key, queue: str, claim: QueueClaim) -> Key:
+        """The resource that decides how this completion queue is read, if `key` claims it: `key` itself
+        unless that is another way. Changes nothing."""
+        first = self._first(key, queue, claim)
+        return key if first == key or self._claims[queue][first].alike == claim.alike else first
+
+    def declare(self, key: Key, wanted: Mapping[str, QueueClaim], on_news: Callable[[], None]) -> None:
+        """`key` claims these queues and no others. `on_news` is called when others' claims to one of them
+        change."""
+        self._on_news[key] = on_news
+        self._declare(key, wanted)
 
     def has_source(self, queue: str) -> bool:
         """Whether the queue is the source of a resource, which may not read it just now."""
@@ -70,8 +66,8 @@ class QueueClaims:
         self._of.clear()
         self._on_news.clear()
 
-    def _first(self, queue: str) -> Key:
-        claims = self._claims[queue]
+    def _first(self, key: Key, queue: str, claim: QueueClaim) -> Key:
+        claims = {**self._claims.get(queue, {}), key: claim}
 
         def rank(key: Key) -> tuple[bool, bool, str, str, str]:
             ungranted, created = claims[key].rank
@@ -79,10 +75,10 @@ class QueueClaims:
 
         return min(claims, key=rank)
 
-    def _declare(self, key: Key, wanted: dict[str, QueueClaim]) -> None:
+    def _declare(self, key: Key, wanted: Mapping[str, QueueClaim]) -> None:
         before = self._of.pop(key, {})
         if wanted:
-            self._of[key] = wanted
+            self._of[key] = dict(wanted)
         for queue in {*before, *wanted}:
             if before.get(queue) == wanted.get(queue):
                 continue

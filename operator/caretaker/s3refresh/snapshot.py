@@ -10,12 +10,14 @@ from typing import Literal
 import msgspec
 
 from caretaker.api.s3refresh import Filter
+from caretaker.aws.identity import Keys
 from caretaker.s3refresh.debounce import Claim, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.worker_config import WorkerConfig
 
 Malformed = Literal["DeadLetter", "RefreshAll", "Discard"]
 
@@ -124,21 +126,68 @@ class Rejection(msgspec.Struct, frozen=True):
     message: str
 
 
+class Reception(msgspec.Struct, frozen=True):
+    """How a resource's queues are read now."""
+
+    polling: bool = False  # messages are received, or would be if the queue could be read
+    reading: bool = False  # a receive has come back, and nothing is in the way
+    behind: bool = False  # the source queue may hold messages that have not been received
+    problem: str = ""  # why a queue cannot be received from
+    code: str = ""  # the problem's class
+    malformed: int = 0  # messages of late that could not be read
+    fault: str = ""  # of the last of them
+
+
+class SecretRead(msgspec.Struct, frozen=True):
+    """The result of reading a Secret, and when it was read, by time.monotonic()."""
+
+    name: str
+    found: Keys | Rejection
+    at: float
+
+    @property
+    def keys(self) -> Keys | None:
+        """None when there are none."""
+        return self.found if isinstance(self.found, Keys) else None
+
+    @property
+    def rejection(self) -> Rejection | None:
+        """Why there are no keys."""
+        return self.found if isinstance(self.found, Rejection) else None
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What a resource's tasks are to run with.
+
+    config     of the tasks; None = they pause
+    secret     of spec.aws.credentialsSecretRef, if it was read
+    access     why the resource may do nothing, by its spec, its grants and the claims to its queues
+    rejection  why nothing is done for it: `access`, or no keys. A flush reads no queue
+    """
+
+    config: WorkerConfig | None = None
+    secret: SecretRead | None = None
+    access: Rejection | None = None
+    rejection: Rejection | None = None
+
+    @property
+    def keys(self) -> Keys | None:
+        """Of the Secret."""
+        return self.secret.keys if self.secret is not None else None
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """One resource, now."""
 
     read: Read
     plan_input: PlanInput
+    clock: float = 0.0  # when it was taken, by time.monotonic()
+    setup: Setup = Setup()
     rejection: Rejection | None = None
     queue: QueueView = QueueView()
-    problem: str = ""  # why a queue cannot be received from
-    code: str = ""  # the problem's class
-    polling: bool = False  # messages are received, or would be if the queue could be read
-    behind: bool = False  # the source queue may hold messages that have not been received
-    reading: bool = False  # a receive has come back, and nothing is in the way
+    reception: Reception = Reception()
     blocked: str = ""  # why no refresh can be called
+    blocked_since: float = math.inf  # of a flush: since when, by time.monotonic()
     flush_remaining: float = math.inf  # seconds that a flush still waits while it is blocked
     newest: float = 0.0  # when the newest of the messages came, by time.monotonic()
     more: bool = False  # further messages wait for the next pass
-    malformed: int = 0  # messages of late that could not be read
-    fault: str = ""  # of the last of them

@@ -8,6 +8,8 @@ process starts to count anew: a refresh is later at worst.
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from caretaker.api.times import format_micros
 from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.snapshot import TargetTimes
@@ -16,54 +18,67 @@ _Call = tuple[str, str, int]
 ROUNDED: Final = 1e-3  # seconds: status rounds times, so a time may be this much later when it is read back
 
 
+class _Observed(msgspec.Struct, frozen=True):
+    """When this process first observed what is on record of a target now. Times are `clock` seconds."""
+
+    event: float | None  # the last event; None = none in this life
+    dirty: tuple[float, float] | None  # dirty since: (by its record, by this clock)
+    claim: tuple[tuple[str, str, int] | None, float]
+    call: tuple[_Call, float]
+
+
 class TargetTracker:
     """One resource's targets. Times are `clock` seconds, given with every call."""
 
     def __init__(self) -> None:
-        self._events: dict[str, float] = {}
-        self._dirty: dict[str, tuple[float, float]] = {}  # dirty since: (by its record, by this clock)
-        self._claims: dict[str, tuple[tuple[str, str, int] | None, float]] = {}
-        self._calls: dict[str, tuple[_Call, float]] = {}
+        self._observed: dict[str, _Observed] = {}
+        self._events: dict[str, float] = {}  # since the last update
 
     def record_events(self, names: Iterable[str], clock: float) -> None:
         """Events of these targets have arrived."""
-        for name in names:
-            self._events[name] = clock
+        self._events.update(dict.fromkeys(names, clock))
 
-    def update(self, targets: Iterable[TargetState], clock: float) -> dict[str, TargetTimes]:
-        """Update the times by the present targets, and return those of each."""
-        present = list(targets)
-        for table in (self._events, self._dirty, self._claims, self._calls):
-            for name in table.keys() - {target.id for target in present}:
-                del table[name]
-        return {target.id: self._update(target, clock) for target in present}
+    def times(self, targets: Iterable[TargetState], clock: float) -> dict[str, TargetTimes]:
+        """The times of each of the present targets. Nothing is stored."""
+        return {target.id: _times(target, self._observe(target, clock), clock) for target in targets}
 
-    def _update(self, target: TargetState, clock: float) -> TargetTimes:
-        name = target.id
-        if target.dirty is None:
-            self._dirty.pop(name, None)
-            dirty = clock
-        else:
-            since, dirty = self._dirty.get(name, (target.dirty.since, clock))
-            if target.dirty.since > since + ROUNDED:  # these changes are newer than the ones noted before
-                dirty = clock
-            self._dirty[name] = (target.dirty.since, dirty)
-            self._events.setdefault(name, clock)  # of another life: quiet from now on
-        held = target.claim
-        # Taken over, a claim is as young as a new one: else two operators would take it from each other.
-        call_of = (held.id, held.owner, held.attempt) if held is not None else None
-        if name not in self._claims or self._claims[name][0] != call_of:
-            self._claims[name] = (call_of, clock)
+    def update(self, targets: Iterable[TargetState], clock: float) -> None:
+        """Store the times of the present targets; drop all others."""
+        self._observed = {target.id: self._observe(target, clock) for target in targets}
+        self._events = {}
+
+    def _observe(self, target: TargetState, clock: float) -> _Observed:
+        call_of = _claimed(target)
         call = _call(target)
-        if name not in self._calls or self._calls[name][0] != call:
-            self._calls[name] = (call, clock)
-        event = self._events.get(name)
-        return TargetTimes(
-            last_event=None if event is None else clock - event,
-            dirty_for=clock - dirty,
-            claim_age=clock - self._claims[name][1] if held is not None else 0.0,
-            called_for=clock - self._calls[name][1],
+        before = self._observed.get(target.id) or _Observed(None, None, (call_of, clock), (call, clock))
+        event, dirty = self._events.get(target.id, before.event), None
+        if target.dirty is not None:
+            since, at = before.dirty or (target.dirty.since, clock)
+            if target.dirty.since > since + ROUNDED:  # these changes are newer than the ones noted before
+                at = clock
+            dirty = (target.dirty.since, at)
+            event = clock if event is None else event  # of another life: quiet from now on
+        return _Observed(
+            event,
+            dirty,
+            before.claim if before.claim[0] == call_of else (call_of, clock),
+            before.call if before.call[0] == call else (call, clock),
         )
+
+
+def _times(target: TargetState, observed: _Observed, clock: float) -> TargetTimes:
+    return TargetTimes(
+        last_event=None if observed.event is None else clock - observed.event,
+        dirty_for=clock - observed.dirty[1] if observed.dirty is not None else 0.0,
+        claim_age=clock - observed.claim[1] if target.claim is not None else 0.0,
+        called_for=clock - observed.call[1],
+    )
+
+
+def _claimed(target: TargetState) -> tuple[str, str, int] | None:
+    """Taken over, a claim is as young as a new one: else two operators would take it from each other."""
+    held = target.claim
+    return (held.id, held.owner, held.attempt) if held is not None else None
 
 
 def _call(target: TargetState) -> _Call:

@@ -4,23 +4,25 @@ from typing import Final
 
 from caretaker.runtime.wiring import Context, Wiring
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
+from caretaker.s3refresh.shared import Dependencies
 
 
 def make(context: Context) -> S3AggregatedRefreshKind:
     """The kind. It watches nothing but its own resources."""
     settings = context.settings
-    kind = S3AggregatedRefreshKind(
-        context.client,
-        context.aws,
-        settings.aws_grants,
-        context.metrics,
-        context.queue.add,
-        settings.identity,
-        settings.egress_allow,
-        context.scale,
+    return S3AggregatedRefreshKind(
+        Dependencies(
+            client=context.client,
+            aws=context.aws,
+            grants=settings.aws_grants,
+            metrics=context.metrics,
+            add=context.queue.add,
+            owner=settings.identity,
+            namespace=settings.namespace or "",
+            egress_allow=settings.egress_allow,
+            scale=context.scale,
+        )
     )
-    kind.namespace = settings.namespace or ""
-    return kind
 
 
 WIRING: Final = Wiring((), make)

@@ -29,7 +29,7 @@ from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.queue_view import NEAR_MOST_IN_FLIGHT, QueueView
 from caretaker.s3refresh.queues import Queues
-from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, Result
+from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, Reception, Result
 from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import TargetClient
@@ -47,6 +47,22 @@ REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that faile
 NOTHING_KNOWN: Final = Discovery()
 MALFORMED_SECONDS: Final = 3600.0  # for which the condition reports a malformed message
 PASS_EVENTS: Final = 500  # in one pass, unless its first message has more; the next pass follows at once
+
+
+class WorkerState(msgspec.Struct, frozen=True):
+    """What a pass reads of a worker. The default is that of one whose tasks have not begun.
+
+    inherited      no pass has judged yet the messages that others had received before
+    blocked_since  since when no refresh can be called, by time.monotonic()
+    """
+
+    tracker: TargetTracker = msgspec.field(default_factory=TargetTracker)
+    running: frozenset[str] = frozenset()
+    inherited: bool = True
+    blocked_since: float = math.inf
+    discovery: Discovery = Discovery()
+    queue: QueueView = QueueView()
+    reception: Reception = Reception()
 
 
 class Worker:
@@ -79,7 +95,6 @@ class Worker:
         self._again = asyncio.Event()  # discovery is asked for
         self._written = asyncio.Event()  # every result is on record
         self._written.set()
-        self._malformed = (0, 0.0)
         self._receiving_stopped = False
         self._in_flight: frozenset[str] = frozenset()  # ids of refreshes
         self._any_in_flight = asyncio.Event()  # some refresh is in flight
@@ -130,13 +145,34 @@ class Worker:
         """Claims whose calls are under way, or whose results no pass has written yet."""
         return frozenset(self._calls) | {result.claim_id for result in self.results}
 
-    @property
-    def polling(self) -> bool:
-        """Whether messages are received."""
-        return bool(self._pollers)
+    def state(self, clock: float) -> WorkerState:
+        """What a pass reads."""
+        return WorkerState(
+            tracker=self.tracker,
+            running=self.running,
+            inherited=self.inherited,
+            blocked_since=self.blocked_since,
+            discovery=self.discovery,
+            queue=self.queue,
+            reception=self._reception(clock),
+        )
+
+    def _reception(self, clock: float) -> Reception:
+        if not self._pollers:
+            return Reception()
+        problem, (malformed, fault) = self.problem, self._malformed(clock)
+        return Reception(
+            polling=True,
+            reading=problem is None and all(poller.connected for poller in self._pollers),
+            behind=self._behind,
+            problem=self._complaint,
+            code=str(problem.error_class) if problem is not None else "",
+            malformed=malformed,
+            fault=fault,
+        )
 
     @property
-    def behind(self) -> bool:
+    def _behind(self) -> bool:
         """Whether the source queue may hold messages that have not been received."""
         return bool(self._pollers) and self._pollers[0].behind
 
@@ -146,17 +182,11 @@ class Worker:
         return next((p.problem for p in self._pollers if p.problem is not None), None)
 
     @property
-    def complaint(self) -> str:
+    def _complaint(self) -> str:
         """The message about `problem`; "" = there is none."""
         readings = self.config.readings if self.config is not None else ()
         found = zip((poller.problem for poller in self._pollers), readings, strict=False)
         return next((advice.describe(error, of.field) for error, of in found if error is not None), "")
-
-    @property
-    def reading(self) -> bool:
-        """Whether a receive has come back from every queue, and nothing is in the way."""
-        connected = bool(self._pollers) and all(poller.connected for poller in self._pollers)
-        return connected and self.problem is None
 
     def messages(self) -> tuple[tuple[Message, ...], float, bool]:
         """(messages for the next pass, when the newest of all waiting messages arrived by time.monotonic(),
@@ -169,16 +199,10 @@ class Worker:
         some = tuple(message for message, events in zip(every, before, strict=False) if events < PASS_EVENTS)
         return some, newest, len(some) < len(every)
 
-    def block(self, yes: bool, clock: float) -> None:
-        """Note whether no refresh can be called now: a Secret or grant is missing, or the namespace goes."""
-        self.blocked_since = min(self.blocked_since, clock) if yes else math.inf
-
-    def malformed(self, clock: float) -> tuple[int, str]:
+    def _malformed(self, clock: float) -> tuple[int, str]:
         """(malformed messages so far, the last one's fault); (0, "") when the last is an hour ago."""
-        count, fault = self._pollers[0].malformed if self._pollers else (0, "")
-        if count != self._malformed[0]:
-            self._malformed = (count, clock)
-        recent = clock - self._malformed[1] < MALFORMED_SECONDS * self._scale
+        count, fault, at = self._pollers[0].malformed if self._pollers else (0, "", 0.0)
+        recent = clock - at < MALFORMED_SECONDS * self._scale
         return (count, fault) if count and recent else (0, "")
 
     # ---------------------------------------------------------------- after a pass
@@ -310,7 +334,7 @@ class Worker:
     def _watched(self) -> bool:
         """Whether the queue's counts are read every minute: CaughtUp depends on messages that may be removed
         without this process receiving them."""
-        return self.dead or self.behind or self.queue.in_flight >= NEAR_MOST_IN_FLIGHT
+        return self.dead or self._behind or self.queue.in_flight >= NEAR_MOST_IN_FLIGHT
 
     async def _inspect(self, config: WorkerConfig, sqs: Sqs) -> QueueView:
         try:

@@ -121,12 +121,13 @@ class Resource:
             messages=messages,
             results=results,
             running=frozenset(self.running),
-            times=self._tracker.update(targets, now),
+            times=self._tracker.times(targets, now),
             free=load.limiter.free(self.key, busy, [GATEWAY], 1, now),
             rivals=load.limiter.rivals(self.key, [GATEWAY]),
             jitter=0.5,
         )
         made = plan(snapshot)
+        self._tracker.update(targets, now)
         busy = busy_of(made.targets, self.shares, options.assume_after, wall)
         waiting = waiting_of(made, self.shares, wall)
         wanting = wanting_of(made.targets, self.shares)

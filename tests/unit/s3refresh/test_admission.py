@@ -1,6 +1,5 @@
 """Whether a resource may do anything: whose its queues are."""
 
-import msgspec
 import pytest
 
 from caretaker.api.aws import AwsSpec, SecretRef
@@ -8,8 +7,9 @@ from caretaker.api.grants import Grants
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Source, Spec, SQSSource, Status
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.admission import Admission
+from caretaker.s3refresh.admission import Admission, QueueAccess
 from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.snapshot import Rejection
 from caretaker.s3refresh.targets.storagegateway import Completion, SharesSpec, StorageGatewayTarget
 from testing.s3refreshes import target_spec_of
 
@@ -32,7 +32,9 @@ def refused(
     )
     meta = WireMeta(name=name, namespace=namespace or "ours", creation_timestamp=created)
     key = Key("S3AggregatedRefresh", meta.namespace, name)
-    found = admission.refused(key, Read(meta, Status(), spec), lambda: None)
+    access = admission.access(key, Read(meta, Status(), spec))
+    admission.declare(key, access.claims, lambda: None)
+    found = access.rejection
     return "" if found is None else f"{found.reason}: {found.message}"
 
 
@@ -85,7 +87,22 @@ def test_what_cannot_be_read_claims_nothing(admission: Admission) -> None:
     assert refused(admission, "younger", "events").startswith("QueueConflict: ")
     key = Key("S3AggregatedRefresh", "ours", "elder")
     broken = Read(WireMeta(name="elder", namespace="ours"), Status(), None, invalid="spec.x: wrong")
-    found = admission.refused(key, broken, lambda: None)
-    assert found is not None
-    assert msgspec.structs.astuple(found) == ("InvalidSpec", "spec.x: wrong")
+    access = admission.access(key, broken)
+    assert access == QueueAccess(rejection=Rejection("InvalidSpec", "spec.x: wrong"))
+    admission.declare(key, access.claims, lambda: None)
     assert refused(admission, "younger", "events") == ""
+
+
+def test_who_only_asks_claims_nothing(admission: Admission) -> None:
+    spec = Spec(
+        aws=AwsSpec(region="eu-west-1"),
+        source=Source(SQSSource(queue_url=_url("events"))),
+        target=target_spec_of(StorageGatewayTarget(shares=SharesSpec(file_share_arns=("arn",)))),
+    )
+    asks = Key("S3AggregatedRefresh", "ours", "asks")
+    read = Read(WireMeta(name="asks", namespace="ours", creation_timestamp=OLD), Status(), spec)
+    access = admission.access(asks, read)
+    assert access.rejection is None
+    assert refused(admission, "younger", "events") == ""
+    admission.declare(asks, access.claims, lambda: None)
+    assert refused(admission, "younger", "events").startswith("QueueConflict: ")

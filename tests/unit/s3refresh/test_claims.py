@@ -13,12 +13,25 @@ class World:
     def __init__(self) -> None:
         self.claims = QueueClaims()
         self.told: list[Key] = []
+        self._wanted: dict[Key, dict[str, QueueClaim]] = {}
 
     def source(self, key: Key, queue: str, rank: tuple[bool, str] = NEW, alike: str = "me") -> Key:
-        return self.claims.claim(key, queue, QueueClaim(rank, alike), lambda: self.told.append(key))
+        claim = QueueClaim(rank, alike)
+        owner = self.claims.owner(key, queue, claim)
+        ends = {name: one for name, one in self._wanted.get(key, {}).items() if not one.source}
+        self._declare(key, {queue: claim, **(ends if owner == key else {})})
+        return owner
 
     def ends(self, key: Key, queue: str, rank: tuple[bool, str] = NEW, alike: str = "me") -> Key:
-        return self.claims.claim_ends(key, queue, QueueClaim(rank, alike, source=False))
+        claim = QueueClaim(rank, alike, source=False)
+        source = {name: one for name, one in self._wanted[key].items() if one.source}
+        reader = self.claims.reader(key, queue, claim) if queue else key
+        self._declare(key, {queue: claim, **source} if queue else source)
+        return reader
+
+    def _declare(self, key: Key, wanted: dict[str, QueueClaim]) -> None:
+        self._wanted[key] = wanted
+        self.claims.declare(key, wanted, lambda: self.told.append(key))
 
 
 def test_the_elder_owns_a_queue_whoever_came_first() -> None:

@@ -195,10 +195,11 @@ class TestMemory:
         """Else two operators that live would take it from each other, pass by pass."""
         memory = TargetTracker()
         memory.update([CLAIMED], 0.0)
-        assert memory.update([CLAIMED], 120.0)["bucket"].claim_age == 120.0
+        assert memory.times([CLAIMED], 120.0)["bucket"].claim_age == 120.0
         taken = debounce.resume(CLAIMED, "two")
-        assert memory.update([taken], 121.0)["bucket"].claim_age == 0.0
-        assert memory.update([debounce.resume(taken, "two")], 150.0)["bucket"].claim_age == 0.0
+        assert memory.times([taken], 121.0)["bucket"].claim_age == 0.0
+        memory.update([taken], 121.0)
+        assert memory.times([debounce.resume(taken, "two")], 150.0)["bucket"].claim_age == 0.0
 
 
 def test_nothing_of_a_resumed_claim_changes_but_who_makes_it() -> None:

@@ -243,9 +243,10 @@ class Operator:
             ),
             running=frozenset(call.claim.id for call in self.calls)
             | frozenset(result.claim_id for result in results),
-            times=self.tracker.update(targets, world.now),
+            times=self.tracker.times(targets, world.now),
             jitter=0.5,
         )
+        self.tracker.update(targets, world.now)
         self.begun = (snapshot, plan(snapshot), world.version, world.stored)
 
     def finish(self, *, dies: bool = False) -> None:

@@ -1,0 +1,213 @@
+"""Writes what a pass over one resource has planned. The only writer.
+
+before() brings the resource's tasks into the state that the spec asks for; after() deletes messages and makes
+calls, once the status is stored.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from caretaker.kube.errors import or_none
+from caretaker.runtime.controller import Conflict
+from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh import queue_view, resource, timing
+from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, ConcurrencyLimiter, busy_of, waiting_of
+from caretaker.s3refresh.conditions import queue_of
+from caretaker.s3refresh.debounce import UNKNOWN
+from caretaker.s3refresh.metrics import observe
+from caretaker.s3refresh.resource import FINALIZER, RawRefresh
+from caretaker.s3refresh.shared import Dependencies, Shared
+from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
+from caretaker.s3refresh.target_types import target_type_of
+from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets.factory import make
+from caretaker.s3refresh.targets.lookups import Lookups
+from caretaker.s3refresh.worker import Worker
+
+LISTED_AT_ONCE: Final = 50  # resources in one page: the status of one may take close to 1 MB
+
+
+class Writer:
+    """See the module."""
+
+    def __init__(self, of: Dependencies, shared: Shared) -> None:
+        self._of = of
+        self._shared = shared
+        self._lookups = Lookups()
+        self._recalled = asyncio.Event()  # set when the limiter knows the calls of former leaders
+        self._recalling = asyncio.Lock()
+        self._endings: set[asyncio.Task[None]] = set()
+
+    # ---------------------------------------------------------------- before the status
+
+    async def before(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
+        """Claims and slots first, before anything is awaited: another resource must not take the same."""
+        self._leave_other(key, snapshot.read.meta.uid)
+        self._declare(key, snapshot)
+        self._note(key, snapshot, plan)
+        await self._keep_finalizer(key, snapshot)
+        await self._recall()
+        worker = await self._worker(key, snapshot.read.meta.uid)
+        await self._set_up(worker, snapshot)
+        worker.blocked_since = snapshot.blocked_since
+        worker.tracker.update(snapshot.plan_input.targets, snapshot.clock)
+
+    def _leave_other(self, key: Key, uid: str) -> None:
+        """Another resource had this name before."""
+        worker = self._shared.workers.get(key)
+        if worker is not None and worker.uid != uid:
+            self.forget(key)
+
+    def _declare(self, key: Key, snapshot: Snapshot) -> None:
+        """Raises Conflict if others have claimed or left its queues since the snapshot."""
+        access = self._shared.admission.access(key, snapshot.read)
+        if access.rejection != snapshot.setup.access:
+            raise Conflict("the claims to its queues have changed")
+        self._shared.admission.declare(key, access.claims, lambda: self._of.add(key))
+        if snapshot.setup.secret is not None:
+            self._shared.key_ring.store(key, snapshot.setup.secret)
+
+    def _note(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
+        inputs = snapshot.plan_input
+        discovered = inputs.discovery.shares if target_type_of(snapshot.read.spec).limit else ()
+        shares = {share.id: share for share in discovered}
+        busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, inputs.now)
+        waiting = {} if inputs.suspended else waiting_of(plan, shares, inputs.now)
+        wanting = {} if inputs.suspended else timing.wanting_of(plan.targets, shares)
+        add = self._of.add
+        self._shared.limiter.note(key, busy, waiting, wanting, time.monotonic(), lambda: add(key))
+
+    async def _keep_finalizer(self, key: Key, snapshot: Snapshot) -> None:
+        """Our finalizer stands while spec.onDelete is Flush, and not otherwise. Raises Conflict after a
+        change: the status can only be written to the version that the snapshot has."""
+        meta, spec = snapshot.read.meta, snapshot.read.spec
+        standing = meta.finalizers or []
+        if spec is None or meta.deletion_timestamp is not None:
+            return
+        if (FINALIZER in standing) == (spec.on_delete == "Flush"):
+            return
+        wanted = [name for name in standing if name != FINALIZER]
+        if spec.on_delete == "Flush":
+            wanted.append(FINALIZER)
+        await self._set_finalizers(key, meta.resource_version, wanted)
+        raise Conflict("its finalizers have changed")
+
+    async def _set_finalizers(self, key: Key, version: str, wanted: Sequence[str]) -> None:
+        body = {"metadata": {"resourceVersion": version, "finalizers": list(wanted)}}
+        await self._of.client.patch(resource.refresh_path(key.namespace, key.name), body, RawRefresh)
+
+    async def _recall(self) -> None:
+        """Before the first worker begins: read from all resources when each file share may last have been
+        called."""
+        async with self._recalling:
+            if self._recalled.is_set():
+                return
+            limiter, recalled, now, clock = (
+                self._shared.limiter,
+                self._recalled,
+                time.time(),
+                time.monotonic(),
+            )
+            every, _ = await self._of.client.list(
+                resource.refresh_path(self._of.namespace),
+                RawRefresh,
+                each=lambda raw: resource.targets_of(raw, now),
+                page=LISTED_AT_ONCE,
+            )
+            for targets in every:
+                limiter.recall(targets, GATEWAY_SECONDS * self._of.scale, now, clock)
+            recalled.set()
+
+    async def _worker(self, key: Key, uid: str) -> Worker:
+        worker = self._shared.workers.get(key)
+        if worker is not None:
+            return worker
+        await asyncio.gather(*self._endings)
+        made = self._shared.workers[key] = Worker(
+            key, uid, self._shared.queues, lambda: self._of.add(key), self._of.scale
+        )
+        made.on_result = lambda: self._of.add(key, urgent=True)
+        return made
+
+    async def _set_up(self, worker: Worker, snapshot: Snapshot) -> None:
+        """Have the resource's tasks run as its spec says."""
+        setup, read, of = snapshot.setup, snapshot.read, self._of
+        if read.spec is None or setup.config is None:
+            if worker.config is not None:
+                await worker.pause()
+            return
+        if worker.config != setup.config:
+            tools = Tools(of.aws, of.client, read.meta, setup.keys, of.egress_allow, self._lookups)
+            sqs = of.aws.sqs(setup.config.source.target)
+            await worker.begin(setup.config, sqs, make(read.spec, tools))
+        if read.flushing:  # it still refreshes dirty targets
+            await worker.stop_receiving()
+
+    # ---------------------------------------------------------------- after the status
+
+    async def after(self, key: Key, snapshot: Snapshot, plan: Plan, *, over: bool) -> None:
+        """The status stands as planned: messages may go, calls may be made. `over`: the resource may go."""
+        worker = self._shared.workers.get(key)
+        if worker is None or worker.uid != snapshot.read.meta.uid:
+            return
+        clock = time.monotonic()
+        taken = snapshot.plan_input
+        self._shared.limiter.recorded(key)
+        worker.tracker.record_events(plan.with_events, snapshot.newest)
+        worker.tracker.update(plan.targets, clock)
+        worker.inherited = worker.inherited and not snapshot.queue.late
+        worker.dead = queue_view.uncovered(queue_of(snapshot)) > 0
+        worker.settle(plan, taken.results)
+        worker.launch(plan.calls)
+        if target_type_of(snapshot.read.spec).limit:
+            self._called(plan, taken, clock)
+        worker.set_in_flight(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
+        self._observe(key, worker, snapshot, plan)
+        if over:
+            await self._release(key)
+
+    def _called(self, plan: Plan, taken: PlanInput, clock: float) -> None:
+        """Record each call twice: when it is made, and when it may have been accepted."""
+        accepted = [one.target for one in taken.results if one.code in ("", UNKNOWN)]
+        for name in (*accepted, *(share.id for share, _ in plan.calls)):
+            self._shared.limiter.called(name, clock)
+
+    def _observe(self, key: Key, worker: Worker, snapshot: Snapshot, plan: Plan) -> None:
+        metrics, name = self._of.metrics.s3refresh, (key.namespace, key.name)
+        worker.matched = observe(metrics, name, snapshot.plan_input, plan, worker.matched)
+        if (seen := snapshot.queue).checked:
+            metrics.messages(name, seen.visible, seen.in_flight, seen.dead_letters or 0)
+
+    async def _release(self, key: Key) -> None:
+        """Take our finalizer off: the resource goes."""
+        path = resource.refresh_path(key.namespace, key.name)
+        raw: RawRefresh | None = await or_none(self._of.client.get(path, RawRefresh))
+        if raw is not None and FINALIZER in (raw.metadata.finalizers or ()):
+            kept = [name for name in raw.metadata.finalizers or () if name != FINALIZER]
+            await self._set_finalizers(key, raw.metadata.resource_version, kept)
+
+    # ---------------------------------------------------------------- life
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone, or another one has its name."""
+        self._shared.limiter.forget(key)
+        self._shared.admission.forget(key)
+        self._shared.key_ring.forget(key)
+        self._of.metrics.s3refresh.forget(key.namespace, key.name)
+        worker = self._shared.workers.pop(key, None)
+        if worker is not None:
+            ending = asyncio.create_task(worker.end())
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+
+    async def stop(self) -> None:
+        """Another process may lead from now on: nothing of this one's work counts any more."""
+        shared = self._shared
+        workers, shared.workers = list(shared.workers.values()), {}
+        await asyncio.gather(*(worker.end() for worker in workers))
+        await shared.queues.close()
+        shared.admission.clear()
+        self._of.metrics.s3refresh.clear()
+        shared.limiter, self._recalled, shared.stopping = ConcurrencyLimiter(), asyncio.Event(), False

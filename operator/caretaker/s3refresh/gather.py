@@ -1,0 +1,161 @@
+"""Reads everything that a pass over one resource needs. The only reader; it changes nothing.
+
+Messages and results are read before the resource, so that the resource proves whether they are on record.
+"""
+
+import math
+import random
+import time
+import uuid
+from typing import Final
+
+import msgspec
+
+from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.api.s3refresh import Filter
+from caretaker.kube.errors import or_none
+from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh import queue_view, resource, status_codec
+from caretaker.s3refresh.arrivals import Arrivals
+from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, busy_of
+from caretaker.s3refresh.conditions import regained
+from caretaker.s3refresh.credentials import max_age
+from caretaker.s3refresh.locations import located
+from caretaker.s3refresh.options import at_once
+from caretaker.s3refresh.queue_view import QueueView
+from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read
+from caretaker.s3refresh.shared import Dependencies, Shared
+from caretaker.s3refresh.snapshot import Discovery, PlanInput, Reception, Setup, Snapshot
+from caretaker.s3refresh.target_types import target_type_of
+from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.worker import Worker, WorkerState
+from caretaker.s3refresh.worker_config import worker_config_of
+
+# How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
+FLUSH_SECONDS: Final = 300.0
+NO_FILTER: Final = Filter()
+
+
+class Reader:
+    """See the module."""
+
+    def __init__(self, of: Dependencies, shared: Shared) -> None:
+        self._of = of
+        self._shared = shared
+
+    async def gather(self, key: Key) -> Snapshot | None:
+        """Messages and results first, then the resource: the record that is read is no older than their
+        arrival."""
+        worker = self._shared.workers.get(key)
+        came = Arrivals.of(worker)
+        raw = await self.resource(key)
+        if raw is None:
+            return None
+        read = resource.read(raw, registry().spec, self._of.scale)
+        if worker is not None and worker.uid != read.meta.uid:
+            worker, came = None, Arrivals()
+        setup = await self._setup(key, worker, read)
+        discovery = _state(worker, setup, read).discovery
+        discovery = located(discovery, {one.id: one.location for one in read.status.targets})
+        came = await came.with_matches(read.spec, discovery)
+        return self._snapshot(key, read, _state(worker, setup, read), setup, came)
+
+    async def resource(self, key: Key) -> RawRefresh | None:
+        """None when it is gone, or going with nothing left to flush."""
+        path = resource.refresh_path(key.namespace, key.name)
+        raw: RawRefresh | None = await or_none(self._of.client.get(path, RawRefresh))
+        if raw is None or raw.metadata.deletion_timestamp is None:
+            return raw
+        return raw if FINALIZER in (raw.metadata.finalizers or ()) else None
+
+    async def _setup(self, key: Key, worker: Worker | None, read: Read) -> Setup:
+        """What the resource's tasks are to run with, or why they do not run."""
+        access = self._shared.admission.access(key, read).rejection
+        rejection, secret, spec = access, None, read.spec
+        if read.flushing and rejection is not None and rejection.reason == Reason.QUEUE_CONFLICT:
+            rejection = None  # a flush reads no queue
+        if rejection is None and spec is not None and spec.aws.secret_name:
+            doubted = worker is not None and worker.problem is not None
+            age = max_age(doubted=doubted, flushing=read.flushing) * self._of.scale
+            secret = await self._shared.key_ring.read(key, spec.aws.secret_name, age)
+            rejection = secret.rejection
+        setup = Setup(None, secret, access, rejection)
+        if spec is None or rejection is not None or not read.active:
+            return setup
+        config = worker_config_of(spec, setup.keys, resource.user_of(read.meta))
+        return msgspec.structs.replace(setup, config=config)
+
+    def _snapshot(self, key: Key, read: Read, state: WorkerState, setup: Setup, came: Arrivals) -> Snapshot:
+        now, clock, scale, limiter = time.time(), time.monotonic(), self._of.scale, self._shared.limiter
+        spec, target_type, rejection = read.spec, target_type_of(read.spec), setup.rejection
+        targets = tuple(status_codec.decode(one, now) for one in read.status.targets)
+        shares = {share.id: share for share in came.discovery.shares}
+        busy = busy_of(targets, shares, read.options.assume_after, now)
+        groups = {share.group for share in shares.values()} if target_type.limit else set()
+        blocked = rejection.message if rejection is not None else state.discovery.blocked
+        blocked_since = min(state.blocked_since, clock) if read.flushing and blocked else math.inf
+        return Snapshot(
+            read=read,
+            clock=clock,
+            setup=setup,
+            rejection=rejection,
+            queue=state.queue,
+            reception=state.reception,
+            blocked=blocked,
+            blocked_since=blocked_since,
+            flush_remaining=blocked_since + FLUSH_SECONDS * scale - clock,
+            newest=came.newest,
+            more=came.more,
+            plan_input=PlanInput(
+                targets=targets,
+                first=read.first,
+                discovery=came.discovery,
+                filter=spec.filter if spec is not None else NO_FILTER,
+                options=at_once(read.options) if read.flushing else read.options,
+                owner=self._of.owner,
+                pass_id=uuid.uuid4().hex,
+                now=now,
+                malformed=spec.source.sqs.malformed if spec is not None else "DeadLetter",
+                whole=target_type.whole,
+                suspended=rejection is not None or not read.active or self._shared.stopping,
+                resync_on_start=spec.resync.on_start if spec is not None else False,
+                expired=regained(read.status, rejection) or _expired(read, state, now),
+                messages=came.messages,
+                matches=came.matches,
+                results=came.results,
+                ends=came.ends,
+                idempotent=target_type.idempotent,
+                running=state.running,
+                received=max(clock - came.newest, 0.0),
+                times=state.tracker.times(targets, clock),
+                held=limiter.held(shares.values(), GATEWAY_SECONDS * scale, clock),
+                free=limiter.free(key, busy, groups, target_type.limit, clock),
+                rivals=limiter.rivals(key, groups),
+                limit=target_type.limit,
+                jitter=random.random(),
+            ),
+        )
+
+
+def _state(worker: Worker | None, setup: Setup, read: Read) -> WorkerState:
+    """The state of the worker, as far as it stays once apply.py has set it up."""
+    if worker is None:
+        return WorkerState()
+    state = worker.state(time.monotonic())
+    if worker.config != setup.config:  # its tasks begin anew, or pause
+        state = msgspec.structs.replace(
+            state, discovery=Discovery(), queue=QueueView(), reception=Reception()
+        )
+    if read.flushing:  # which receives nothing
+        state = msgspec.structs.replace(state, reception=Reception())
+    return state
+
+
+def _expired(read: Read, state: WorkerState, now: float) -> bool:
+    """Whether events may be gone for good: the queue was not read for long, or messages that others had
+    received are dead."""
+    if not state.reception.reading:
+        return False
+    before = read.status.queue
+    died = state.inherited and queue_view.died(state.queue, before)
+    return queue_view.unread(state.queue, before, now) or died

@@ -1,0 +1,132 @@
+"""What a pass reads changes nothing; what precedes the status is written by before()."""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from caretaker.api.grants import Grants
+from caretaker.api.objects import WireMeta
+from caretaker.obs.metrics import create_metrics
+from caretaker.runtime.controller import Conflict
+from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh.controller import S3AggregatedRefreshKind
+from caretaker.s3refresh.resource import FINALIZER, RawRefresh
+from caretaker.s3refresh.shared import Dependencies
+from testing.s3refreshes import refresh
+
+KEY: Final = Key("S3AggregatedRefresh", "ours", "r")
+
+
+class ApiServer:
+    """Holds the resource `r` and records what is asked."""
+
+    host = "https://api.example.com"
+    guard = None
+
+    def __init__(self, **spec: Any) -> None:
+        wanted = refresh(
+            filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}}, **spec
+        )
+        self.resource = RawRefresh(
+            WireMeta(name="r", namespace="ours", uid="u", resource_version="7"),
+            msgspec.Raw(msgspec.json.encode(wanted)),
+        )
+        self.asked: list[tuple[str, Any]] = []
+
+    async def get(self, path: str, _: Any) -> RawRefresh:
+        self.asked.append(("get", path))
+        return self.resource
+
+    async def patch(self, _path: str, body: Any, *_: Any) -> RawRefresh:
+        self.asked.append(("patch", body))
+        return self.resource
+
+    async def list(self, path: str, *_: Any, **__: Any) -> tuple[list[Any], str]:
+        self.asked.append(("list", path))
+        return [], ""
+
+
+class Silent:
+    """An SQS that never answers."""
+
+    def __getattr__(self, _: str) -> Any:
+        async def call(**_: Any) -> Any:
+            await asyncio.Event().wait()
+
+        return call
+
+
+class Aws:
+    def sqs(self, *_: Any) -> Silent:
+        return Silent()
+
+
+def kind_of(client: Any, added: list[Key]) -> S3AggregatedRefreshKind:
+    aws: Any = Aws()
+    metrics = create_metrics("1")
+    return S3AggregatedRefreshKind(
+        Dependencies(client, aws, Grants.default("ours"), metrics, added.append, owner="me")
+    )
+
+
+def tasks() -> set[str]:
+    return {task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("s3refresh")}
+
+
+@pytest.mark.parametrize("on_delete", ["Discard", "Flush"])
+async def test_a_gather_only_reads(on_delete: str) -> None:
+    api, added = ApiServer(onDelete=on_delete), list[Key]()
+    kind = kind_of(api, added)
+    for _ in range(2):
+        snapshot = await kind.gather(KEY)
+    assert snapshot is not None
+    assert snapshot.setup.config is not None
+    assert {verb for verb, _ in api.asked} == {"get"}
+    assert (kind._shared.workers, tasks(), added) == ({}, set(), [])
+    assert not kind._shared.admission.owner_absent(snapshot.setup.config.source.arn)
+
+
+async def test_before_the_status_its_tasks_begin_and_its_queue_is_claimed() -> None:
+    api = ApiServer()
+    kind = kind_of(api, [])
+    snapshot = await kind.gather(KEY)
+    assert snapshot is not None
+    assert snapshot.setup.config is not None
+    await kind.before(snapshot, kind.plan(snapshot))
+    assert [verb for verb, _ in api.asked] == ["get", "list"], "the calls of former leaders are read"
+    assert tasks() == {"s3refresh-ends", "s3refresh-discover", "s3refresh-check"}
+    assert kind._shared.admission.owner_absent(snapshot.setup.config.source.arn)
+    kind.forget(KEY)
+    assert not kind._shared.admission.owner_absent(snapshot.setup.config.source.arn)
+    await kind.stop()
+    await asyncio.sleep(0.01)
+    assert tasks() == set()
+
+
+async def test_a_finalizer_is_written_before_any_task_begins_and_the_pass_runs_again() -> None:
+    api = ApiServer(onDelete="Flush")
+    kind = kind_of(api, [])
+    snapshot = await kind.gather(KEY)
+    assert snapshot is not None
+    with pytest.raises(Conflict):
+        await kind.before(snapshot, kind.plan(snapshot))
+    assert api.asked[1:] == [("patch", {"metadata": {"resourceVersion": "7", "finalizers": [FINALIZER]}})]
+    assert tasks() == set()
+
+
+async def test_a_queue_that_another_resource_has_claimed_meanwhile_is_not_read() -> None:
+    api = ApiServer()
+    kind = kind_of(api, [])
+    snapshot = await kind.gather(KEY)
+    assert snapshot is not None
+    older = msgspec.structs.replace(api.resource.metadata, name="a", creation_timestamp="")
+    api.resource = RawRefresh(older, api.resource.spec)
+    other = await kind.gather(Key("S3AggregatedRefresh", "ours", "a"))
+    assert other is not None
+    await kind.before(other, kind.plan(other))
+    with pytest.raises(Conflict):
+        await kind.before(snapshot, kind.plan(snapshot))
+    assert [worker for worker in kind._shared.workers if worker.name == "r"] == []
+    await kind.stop()
