@@ -11,7 +11,7 @@ from awsdoubles.envelopes import Queue
 from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.aws.identity import ClientKey
-from caretaker.s3refresh.poller import Poller
+from caretaker.s3refresh.poller import Poller, ReceiveOptions
 from caretaker.s3refresh.snapshot import Message
 
 TIMEOUT: Final = 120.0
@@ -35,7 +35,7 @@ class Polling:
         self._news = asyncio.Event()
         sqs = calls.sqs(ClientKey("sqs", REGION, endpoint_url=url))
         source = SQSSource(queue_url=queue.url)
-        self.poller = Poller(sqs, source, 1, visibility, owner_absent)
+        self.poller = Poller(sqs, ReceiveOptions(source, 1, visibility), owner_absent)
         if owner:
             self.join(OWNER, owner=True)
 

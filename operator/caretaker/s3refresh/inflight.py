@@ -1,11 +1,13 @@
-"""One received message that is not deleted or returned yet, and the parsing of its body.
+"""Received messages that are not deleted or returned yet, and the parsing of their bodies.
 
-Inputs: the message of a ReceiveMessage response. It must not call AWS.
+A message stays until every reader that it concerns has answered for it. It must not call AWS.
 """
 
 import asyncio
+import contextlib
+import itertools
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from caretaker.api.s3refresh import SQSSource
@@ -13,6 +15,20 @@ from caretaker.s3refresh.envelope import Parsed, parsing
 from caretaker.s3refresh.snapshot import Message
 
 LARGE_BYTES: Final = 64 * 1024  # a longer body yields to the event loop after it is parsed
+# Messages that wait before no more are received: passes are behind, and receipts grow old.
+MOST_WAITING: Final = 5000
+MOST_BYTES: Final = 8 * 1024 * 1024  # of their bodies together; one body has up to 1 MiB
+# Seconds for which a message may wait before no more are received: the API server is away, or passes fail.
+LONGEST_WAIT: Final = 15.0
+LOOK_SECONDS: Final = 1.0
+# Seconds for which the end of a refresh that is unknown here stays in the queue: after a start, its resource
+# may join late, and this process may end before that. Shorter than a visibility timeout (the least is 30 s),
+# so that the message is received once more at most. Then it is deleted, and remembered.
+UNCLAIMED_SECONDS: Final = 25.0
+MOST_UNCLAIMED: Final = 1000
+MOST_UNCLAIMED_BYTES: Final = 4 * 1024 * 1024  # of their bodies, as they came
+
+_numbers = itertools.count(1)  # of messages, over all queues: a plan names those of two
 
 
 class InFlightMessage:
@@ -56,3 +72,140 @@ async def parsed_of(body: str, source: SQSSource) -> Parsed:
             parsed: Parsed = end.value
             return parsed
         await asyncio.sleep(0)
+
+
+Batch = Sequence[InFlightMessage]
+
+
+class InFlightMessages:
+    """The messages of one queue. A message that is received again while it is here is the same message with a
+    newer receipt."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, InFlightMessage] = {}
+        self._by_number: dict[int, InFlightMessage] = {}
+        self._unclaimed: dict[int, InFlightMessage] = {}  # completion events that no reader has recognised
+        self._bytes = 0  # of the messages here
+        self._left = asyncio.Event()  # something was settled
+
+    # ---------------------------------------------------------------- readers
+
+    def join(self, reader: Hashable, *, owner: bool) -> None:
+        """Ask this reader, too, about the messages that are here; the owner about all."""
+        for entry in self._unclaimed.values():
+            entry.since = time.monotonic()
+        self._by_number |= self._unclaimed
+        self._unclaimed.clear()
+        for entry in self._by_number.values():
+            if owner or entry.message.completions:
+                entry.asked.add(reader)
+
+    def leave(self, reader: Hashable) -> None:
+        """Ask this reader about none. Messages that the owner has not answered for go back to the queue by
+        themselves, when their visibility timeout is over."""
+        for entry in list(self._by_number.values()):
+            if reader not in entry.asked:
+                continue
+            entry.asked.discard(reader)
+            if not entry.deleted:
+                self._forget(entry)
+            elif not entry.asked:  # it does not come again
+                self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
+
+    def waiting(self, reader: Hashable) -> tuple[tuple[Message, ...], float]:
+        """(the messages that this reader has not answered for yet, oldest first; when the newest of them
+        came, by time.monotonic())."""
+        found = [entry for entry in self._by_number.values() if reader in entry.asked]
+        return tuple(entry.message for entry in found), found[-1].since if found else 0.0
+
+    # ---------------------------------------------------------------- messages
+
+    def renew(self, name: str, receipt: str) -> bool:
+        """The message was received again. Returns whether it is here."""
+        entry = self._by_name.get(name)
+        if entry is None:
+            return False
+        entry.receipt = receipt
+        entry.deleted = False  # a deletion that failed
+        return True
+
+    def add(self, entry: InFlightMessage) -> None:
+        """The message was received for the first time."""
+        self._bytes += entry.size
+        self._by_name[entry.name] = self._by_number[entry.message.id] = entry
+
+    def settle(
+        self, reader: Hashable, done: Iterable[int], returned: Iterable[int], unclaimed: Iterable[int]
+    ) -> tuple[Batch, Batch]:
+        """See Poller.settle(). Returns (the messages to delete, the messages to return)."""
+        gone: list[InFlightMessage] = []
+        back: list[InFlightMessage] = []
+        for ids, stay, own in ((done, False, True), (returned, True, True), (unclaimed, False, False)):
+            for entry in self._answers(reader, ids):
+                entry.returned = entry.returned or stay
+                entry.claimed = entry.claimed or own
+                if entry.asked:
+                    continue
+                if not entry.claimed:
+                    self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
+                    continue
+                self._forget(entry)
+                if not entry.deleted:
+                    (back if entry.returned else gone).append(entry)
+        self._left.set()
+        return gone, [entry for entry in back if not entry.message.malformed]
+
+    def _answers(self, reader: Hashable, numbers: Iterable[int]) -> Iterable[InFlightMessage]:
+        """Those that this reader was asked about, and has answered for now."""
+        for number in numbers:
+            entry = self._by_number.get(number)
+            if entry is not None and reader in entry.asked:
+                entry.asked.discard(reader)
+                entry.answered = True
+                yield entry
+
+    def unclaimed(self) -> Batch:
+        """The ends that no reader has claimed in time: they are to be deleted. A reader that joins later is
+        asked about them as well."""
+        if not self._unclaimed:
+            return ()
+        since = time.monotonic() - UNCLAIMED_SECONDS
+        size = sum(entry.size for entry in self._unclaimed.values())
+        while len(self._unclaimed) > MOST_UNCLAIMED or size > MOST_UNCLAIMED_BYTES:
+            oldest = next(iter(self._unclaimed.values()))
+            size -= oldest.size
+            self._forget(oldest)
+        old = [entry for entry in self._unclaimed.values() if entry.since <= since and not entry.deleted]
+        for entry in old:
+            entry.deleted = True
+        return old
+
+    async def room(self, visibility: int) -> None:
+        """Wait while readers are behind. A message with some answers, but not all, is given up once it
+        comes again: a reader whose passes fail must not keep the queue from the others. A message without
+        any answer is kept: the API server is away, and to receive it again and again would make it dead."""
+        while self._by_number:
+            oldest = next(iter(self._by_number.values()))
+            waited = time.monotonic() - oldest.since
+            if waited > visibility and oldest.answered:
+                self._forget(oldest)
+                continue
+            room = len(self._by_number) < MOST_WAITING and self._bytes < MOST_BYTES
+            if room and waited <= LONGEST_WAIT:
+                return
+            self._left.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._left.wait()
+
+    def _forget(self, entry: InFlightMessage) -> None:
+        if self._by_name.pop(entry.name, None) is not None:
+            self._bytes -= entry.size
+        self._by_number.pop(entry.message.id, None)
+        self._unclaimed.pop(entry.message.id, None)
+        self._left.set()
+
+
+def numbered(parsed: Parsed) -> Message:
+    """The parsed message, with a number of its own."""
+    return Message(next(_numbers), parsed.events, parsed.completions, bool(parsed.malformed))

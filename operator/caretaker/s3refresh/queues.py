@@ -15,7 +15,7 @@ from caretaker.aws.identity import ClientKey
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.longpolls import LongPolls
-from caretaker.s3refresh.poller import Poller
+from caretaker.s3refresh.poller import Poller, ReceiveOptions
 from caretaker.s3refresh.worker_config import Reading
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,10 @@ async def _run_forever(poller: Poller) -> None:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
+def _options(reading: Reading) -> ReceiveOptions:
+    return ReceiveOptions(reading.source, reading.wait, reading.visibility)
+
+
 Address = tuple[ClientKey, str]
 
 
@@ -59,12 +63,11 @@ class Queues:
         if queue is None:
             sqs = self._aws.sqs(reading.target)
             absent = partial(self._owner_absent, reading.arn)
-            source, wait, visibility = reading.source, reading.wait, reading.visibility
-            poller = Poller(sqs, source, wait, visibility, absent, self._long_polls)
+            poller = Poller(sqs, _options(reading), absent, self._long_polls)
             queue = self._queues[address] = _Queue(poller)
             self._long_polls.queues = len(self._queues)
         elif owner:
-            queue.poller.read_as(reading.source, reading.wait, reading.visibility)
+            queue.poller.read_as(_options(reading))
         queue.poller.join(key, on_news, owner=owner)
         return queue.poller
 

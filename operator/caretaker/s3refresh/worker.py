@@ -26,7 +26,7 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import advice, inspection
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.poller import Poller
+from caretaker.s3refresh.poller import Malformed, Poller
 from caretaker.s3refresh.queue_view import NEAR_MOST_IN_FLIGHT, QueueView
 from caretaker.s3refresh.queues import Queues
 from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, Reception, Result
@@ -201,9 +201,9 @@ class Worker:
 
     def _malformed(self, clock: float) -> tuple[int, str]:
         """(malformed messages so far, the last one's fault); (0, "") when the last is an hour ago."""
-        count, fault, at = self._pollers[0].malformed if self._pollers else (0, "", 0.0)
-        recent = clock - at < MALFORMED_SECONDS * self._scale
-        return (count, fault) if count and recent else (0, "")
+        found = self._pollers[0].malformed if self._pollers else Malformed()
+        recent = clock - found.at < MALFORMED_SECONDS * self._scale
+        return (found.count, found.fault) if found.count and recent else (0, "")
 
     # ---------------------------------------------------------------- after a pass
 

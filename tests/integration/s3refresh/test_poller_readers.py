@@ -12,7 +12,8 @@ from awsdoubles.sqsproxy.proxy import SqsProxy
 from awsdoubles.sqsproxy.rules import Match, Slow
 from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.kube.errors import NotLeader
-from caretaker.s3refresh import poller as module
+from caretaker.s3refresh import deletions, inflight
+from caretaker.s3refresh.poller import BATCH, MOST_RECEIVES
 from testbed.paths import CHECKOUT
 from testing.aws import Aws
 from testing.polling import OWNER, TIMEOUT, Polling, polling
@@ -80,7 +81,7 @@ async def test_what_concerns_two_readers_is_deleted_when_both_are_done(aws: Aws,
 async def test_what_one_reader_keeps_is_not_deleted_by_the_other(
     last: str, aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(deletions, "AGAIN_SECONDS", 0)
     queue = aws.queue()
     send(aws, queue, completion("n-1"))
     async with polling(calls, aws.url, queue) as at_work:
@@ -147,7 +148,7 @@ async def test_an_end_that_nobody_knows_waits_for_a_reader_that_joins_late(
         assert sum(aws.depth(queue.url)) == 1, "it is deleted at once, since somebody has waited for it"
         await at_work.unclaimed(OTHER)
         assert sum(aws.depth(queue.url)) == 1
-        monkeypatch.setattr(module, "UNCLAIMED_SECONDS", 0.0)
+        monkeypatch.setattr(inflight, "UNCLAIMED_SECONDS", 0.0)
         await left(aws, queue, 0, at_work)
         at_work.join("third")
         assert len(ids(at_work, "third")) == 1, "deleted, and remembered"
@@ -162,7 +163,7 @@ async def test_of_large_ends_that_nobody_knows_only_the_newest_are_kept(
     aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others stay in the queue, and come again."""
-    monkeypatch.setattr(module, "MOST_UNCLAIMED_BYTES", 2_500)
+    monkeypatch.setattr(inflight, "MOST_UNCLAIMED_BYTES", 2_500)
     queue = aws.queue()
     ends = [str(number) for number in range(4)]
     async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
@@ -188,7 +189,7 @@ async def test_without_the_lease_nothing_is_deleted_and_the_polling_goes_on(
         refused.append(seconds)
         raise NotLeader("the Lease is gone")
 
-    monkeypatch.setattr(module, "UNCLAIMED_SECONDS", 0.0)
+    monkeypatch.setattr(inflight, "UNCLAIMED_SECONDS", 0.0)
     queue = aws.queue()
     send(aws, queue, completion("n-1"))
     async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
@@ -242,10 +243,10 @@ async def test_a_backlog_comes_in_by_several_receives_at_a_time(
         await at_work.until(lambda: len(at_work.waiting()) == 400)
         receives = sorted(call.at for call in sqs_proxy.calls.all("ReceiveMessage"))
         together = max(sum(at <= other < at + 0.3 for other in receives) for at in receives)
-        assert 1 < together <= module.MOST_RECEIVES
+        assert 1 < together <= MOST_RECEIVES
         await left(aws, queue, 0, at_work, OWNER)
     deletes = sqs_proxy.calls.all("DeleteMessageBatch")
-    assert [call.entries for call in deletes] == [module.BATCH] * 40
+    assert [call.entries for call in deletes] == [BATCH] * 40
 
 
 def _quiet(sqs_proxy: SqsProxy, seconds: float) -> bool:
@@ -257,7 +258,7 @@ async def test_nothing_more_is_received_while_readers_are_behind(
     aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The API server is away, say: receipts grow old, and another operator may do better."""
-    monkeypatch.setattr(module, "LONGEST_WAIT", 0.5)
+    monkeypatch.setattr(inflight, "LONGEST_WAIT", 0.5)
     queue = aws.queue()
     send(aws, queue, event("a/1"))
     async with polling(calls, sqs_proxy.url, queue, visibility=LONG) as at_work:
@@ -279,13 +280,13 @@ async def test_no_more_than_so_much_waits_here(
     bound: str, most: int, aws: Aws, sqs_proxy: SqsProxy, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 200 messages of a kilobyte each, 20 and what was on its way when they were here."""
-    monkeypatch.setattr(module, bound, most)
+    monkeypatch.setattr(inflight, bound, most)
     queue = aws.queue()
     send(aws, queue, *(event(f"a/{n}/{'x' * 850}") for n in range(200)))
     async with polling(calls, sqs_proxy.url, queue, visibility=LONG) as at_work:
         await at_work.until(lambda: bool(at_work.waiting()) and _quiet(sqs_proxy, 3))
         seen = set(at_work.keys())
-        assert 20 <= len(seen) <= 20 + module.BATCH * module.MOST_RECEIVES
+        assert 20 <= len(seen) <= 20 + BATCH * MOST_RECEIVES
         while len(seen) < 200:
             await at_work.done()
             await at_work.until(lambda: bool(at_work.waiting()))
@@ -314,7 +315,7 @@ async def test_a_reader_that_never_answers_does_not_keep_the_queue_from_the_othe
     aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its passes fail, say. It is asked again when the message has come again."""
-    monkeypatch.setattr(module, "LONGEST_WAIT", 0.5)
+    monkeypatch.setattr(inflight, "LONGEST_WAIT", 0.5)
     queue = aws.queue()
     send(aws, queue, completion("n-1"))
     async with polling(calls, aws.url, queue, visibility=3) as at_work:
@@ -332,4 +333,4 @@ def test_an_end_that_nobody_knows_goes_before_any_visibility_timeout_is_over() -
     """Or it would come again and again, until it is dead."""
     rule = r"visibilityTimeout must be a duration from (\d+)s"
     (least,) = re.findall(rule, (CHECKOUT / "crds" / "s3aggregatedrefreshes.yaml").read_text())
-    assert int(least) > module.UNCLAIMED_SECONDS
+    assert int(least) > inflight.UNCLAIMED_SECONDS

@@ -11,7 +11,7 @@ import pytest
 from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.s3refresh.poller import BATCH, Poller
+from caretaker.s3refresh.poller import BATCH, Poller, ReceiveOptions
 from fakes.virtualtime import run
 
 Script = list[int]
@@ -37,7 +37,7 @@ class Sqs:
 async def after(*counts: int, wait: int = 20) -> tuple[Poller, list[bool]]:
     """A poller after these receives, and `behind` at each of its notifications."""
     sqs: Any = Sqs(*counts)
-    poller, told = Poller(sqs, SQSSource(queue_url="q"), wait, 60), []
+    poller, told = Poller(sqs, ReceiveOptions(SQSSource(queue_url="q"), wait, 60)), []
     poller.join("owner", lambda: told.append(poller.behind), owner=True)
     task = asyncio.create_task(poller.run())
     async with asyncio.timeout(10):
@@ -107,7 +107,7 @@ def test_a_queue_that_cannot_be_read_is_tried_again_ever_later() -> None:
 
     async def asked() -> list[float]:
         sqs: Any = Down()
-        poller = Poller(sqs, SQSSource(queue_url="q"), 20, 60)
+        poller = Poller(sqs, ReceiveOptions(SQSSource(queue_url="q"), 20, 60))
         poller.join("owner", lambda: None, owner=True)
         task = asyncio.create_task(poller.run())
         await sqs.enough.wait()

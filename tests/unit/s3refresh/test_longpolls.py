@@ -9,7 +9,7 @@ import pytest
 from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.session import Options
 from caretaker.s3refresh.longpolls import MOST_LONG_POLLS, LongPolls
-from caretaker.s3refresh.poller import BATCH, MOST_RECEIVES, Poller
+from caretaker.s3refresh.poller import BATCH, MOST_RECEIVES, Poller, ReceiveOptions
 
 QUEUES: Final = 400
 BUSY: Final = "busy"
@@ -71,7 +71,8 @@ async def idle() -> Any:
     long_polls = LongPolls()
     long_polls.queues = QUEUES
     pollers = [
-        Poller(sqs, SQSSource(queue_url=f"q{n}"), 20, 60, long_polls=long_polls) for n in range(QUEUES)
+        Poller(sqs, ReceiveOptions(SQSSource(queue_url=f"q{n}"), 20, 60), long_polls=long_polls)
+        for n in range(QUEUES)
     ]
     for poller in pollers:
         poller.join("owner", lambda: None, owner=True)
@@ -87,7 +88,7 @@ async def idle() -> Any:
 async def test_a_backlog_comes_in_though_more_queues_are_idle_than_there_are_threads(idle: Any) -> None:
     """Without turns all threads waited for idle queues, 20 s each: 4 to 8 messages a second."""
     sqs, long_polls = idle
-    busy = Poller(sqs, SQSSource(queue_url=BUSY), 20, 60, long_polls=long_polls)
+    busy = Poller(sqs, ReceiveOptions(SQSSource(queue_url=BUSY), 20, 60), long_polls=long_polls)
 
     def settle() -> None:
         numbers = [message.id for message in busy.waiting("owner")[0]]
