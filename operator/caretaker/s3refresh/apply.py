@@ -24,7 +24,7 @@ from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools
 from caretaker.s3refresh.targets.factory import make
 from caretaker.s3refresh.targets.lookups import Lookups
-from caretaker.s3refresh.worker import Worker
+from caretaker.s3refresh.worker import PassMemory, PassRequests, Worker
 
 LISTED_AT_ONCE: Final = 50  # resources in one page: the status of one may take close to 1 MB
 
@@ -51,8 +51,8 @@ class Writer:
         await self._recall()
         worker = await self._worker(key, snapshot.read.meta.uid)
         await self._set_up(worker, snapshot)
-        worker.blocked_since = snapshot.blocked_since
-        worker.tracker.update(snapshot.plan_input.targets, snapshot.clock)
+        worker.memory.blocked_since = snapshot.blocked_since
+        worker.memory.tracker.update(snapshot.plan_input.targets, snapshot.clock)
 
     def _leave_other(self, key: Key, uid: str) -> None:
         """Another resource had this name before."""
@@ -125,10 +125,8 @@ class Writer:
         if worker is not None:
             return worker
         await asyncio.gather(*self._endings)
-        made = self._shared.workers[key] = Worker(
-            key, uid, self._shared.queues, lambda: self._of.add(key), self._of.scale
-        )
-        made.on_result = lambda: self._of.add(key, urgent=True)
+        ask = PassRequests(lambda: self._of.add(key), lambda: self._of.add(key, urgent=True))
+        made = self._shared.workers[key] = Worker(key, uid, self._shared.queues, ask, self._of.scale)
         return made
 
     async def _set_up(self, worker: Worker, snapshot: Snapshot) -> None:
@@ -143,7 +141,7 @@ class Writer:
             sqs = of.aws.sqs(setup.config.source.target)
             await worker.begin(setup.config, sqs, make(read.spec, tools))
         if read.flushing:  # it still refreshes dirty targets
-            await worker.stop_receiving()
+            await worker.receiver.stop()
 
     # ---------------------------------------------------------------- after the status
 
@@ -155,16 +153,15 @@ class Writer:
         clock = time.monotonic()
         taken = snapshot.plan_input
         self._shared.limiter.recorded(key)
-        worker.tracker.record_events(plan.with_events, snapshot.newest)
-        worker.tracker.update(plan.targets, clock)
-        worker.inherited = worker.inherited and not snapshot.queue.late
-        worker.dead = queue_view.uncovered(queue_of(snapshot)) > 0
+        memory = worker.memory
+        memory.tracker.record_events(plan.with_events, snapshot.newest)
+        memory.tracker.update(plan.targets, clock)
+        memory.inherited = memory.inherited and not snapshot.queue.late
+        worker.inspector.dead = queue_view.uncovered(queue_of(snapshot)) > 0
         worker.settle(plan, taken.results)
-        worker.launch(plan.calls)
         if target_type_of(snapshot.read.spec).limit:
             self._called(plan, taken, clock)
-        worker.set_in_flight(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
-        self._observe(key, worker, snapshot, plan)
+        self._observe(key, memory, snapshot, plan)
         if over:
             await self._release(key)
 
@@ -174,9 +171,9 @@ class Writer:
         for name in (*accepted, *(share.id for share, _ in plan.calls)):
             self._shared.limiter.called(name, clock)
 
-    def _observe(self, key: Key, worker: Worker, snapshot: Snapshot, plan: Plan) -> None:
+    def _observe(self, key: Key, memory: PassMemory, snapshot: Snapshot, plan: Plan) -> None:
         metrics, name = self._of.metrics.s3refresh, (key.namespace, key.name)
-        worker.matched = observe(metrics, name, snapshot.plan_input, plan, worker.matched)
+        memory.matched = observe(metrics, name, snapshot.plan_input, plan, memory.matched)
         if (seen := snapshot.queue).checked:
             metrics.messages(name, seen.visible, seen.in_flight, seen.dead_letters or 0)
 

@@ -11,9 +11,10 @@ import msgspec
 
 from caretaker.api.s3refresh import Spec
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
+from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.snapshot import Discovery, End, Message, Result
 from caretaker.s3refresh.target_types import target_type_of
-from caretaker.s3refresh.worker import PASS_EVENTS, Worker
+from caretaker.s3refresh.worker import Worker
 
 SLICE: Final = 100  # events that are matched between two yields to the event loop
 
@@ -33,8 +34,8 @@ class Arrivals(msgspec.Struct, frozen=True):
     def of(cls, worker: Worker | None) -> "Arrivals":
         if worker is None:
             return cls()
-        messages, newest, more = worker.messages()
-        return cls(messages, tuple(worker.results), worker.ends, newest, more)
+        messages, newest, more = worker.receiver.messages()
+        return cls(messages, tuple(worker.calls.results), worker.ends.ends, newest, more)
 
     async def with_matches(self, spec: Spec | None, discovery: Discovery) -> "Arrivals":
         """Adds the matched events of large messages. It yields to the event loop after each slice."""

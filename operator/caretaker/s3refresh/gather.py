@@ -93,7 +93,7 @@ class Reader:
         busy = busy_of(targets, shares, read.options.assume_after, now)
         groups = {share.group for share in shares.values()} if target_type.limit else set()
         blocked = rejection.message if rejection is not None else state.discovery.blocked
-        blocked_since = min(state.blocked_since, clock) if read.flushing and blocked else math.inf
+        blocked_since = min(state.memory.blocked_since, clock) if read.flushing and blocked else math.inf
         return Snapshot(
             read=read,
             clock=clock,
@@ -127,7 +127,7 @@ class Reader:
                 idempotent=target_type.idempotent,
                 running=state.running,
                 received=max(clock - came.newest, 0.0),
-                times=state.tracker.times(targets, clock),
+                times=state.memory.tracker.times(targets, clock),
                 held=limiter.held(shares.values(), GATEWAY_SECONDS * scale, clock),
                 free=limiter.free(key, busy, groups, target_type.limit, clock),
                 rivals=limiter.rivals(key, groups),
@@ -157,5 +157,5 @@ def _expired(read: Read, state: WorkerState, now: float) -> bool:
     if not state.reception.reading:
         return False
     before = read.status.queue
-    died = state.inherited and queue_view.died(state.queue, before)
+    died = state.memory.inherited and queue_view.died(state.queue, before)
     return queue_view.unread(state.queue, before, now) or died

@@ -12,10 +12,11 @@ from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import of_buckets
+from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.snapshot import Discovery, Message
 from caretaker.s3refresh.targets.factory import registry
-from caretaker.s3refresh.worker import PASS_EVENTS, Worker
+from caretaker.s3refresh.worker import PassRequests, Worker
 from caretaker.s3refresh.worker_config import WorkerConfig, worker_config_of
 from testing.s3refreshes import refresh
 
@@ -78,8 +79,8 @@ async def begun(
     done = asyncio.Event()
 
     def news() -> None:
-        reported.append(worker.discovery)
-        if worker.discovery.complete:
+        reported.append(worker.discoverer.discovery)
+        if worker.discoverer.discovery.complete:
             done.set()
 
     queues: Any = Queues(*waiting, ends=ends)
@@ -87,7 +88,7 @@ async def begun(
     if ends:  # a queue of their own
         asked = msgspec.structs.replace(asked, completions=msgspec.structs.replace(asked.source))
     sqs: Any = Sqs()
-    worker = Worker(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, SCALE)
+    worker = Worker(Key("S3AggregatedRefresh", "n", "r"), "u", queues, PassRequests(news, news), SCALE)
     await worker.begin(asked, sqs, target)
     async with asyncio.timeout(10):
         await done.wait()
@@ -130,7 +131,7 @@ async def test_a_pass_looks_at_so_many_events_and_knows_of_more(events: list[int
     waiting = [Message(at, (event,) * count) for at, count in enumerate(events)]
     worker, _ = await begun(Answers(FOUND), *waiting)
     await asyncio.sleep(0)
-    found = worker.messages()
+    found = worker.receiver.messages()
     await worker.end()
     assert found == (tuple(waiting[:looked_at]), 7.0, looked_at < len(events))
 
@@ -140,6 +141,6 @@ async def test_ends_of_refreshes_do_not_wait_behind_events() -> None:
     end = Message(9, completions=(Completion("n-1", "arn:one"),))
     worker, _ = await begun(Answers(FOUND), Message(1, events), Message(2, events), ends=[end])
     await asyncio.sleep(0)
-    messages, _, more = worker.messages()
+    messages, _, more = worker.receiver.messages()
     await worker.end()
     assert (end in messages, more) == (True, True)
