@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from caretaker.s3refresh.options import DebounceOptions
+
 PLAIN_CALLS: Final = 4  # up to so many calls for single folders are preferred to one call for a tree
 
 
@@ -26,7 +28,7 @@ UNCONTENDED: Final = Contention()
 
 
 def allowance(
-    age: float, took: float, whole: float, max_delay: float, min_interval: float, contention: Contention
+    age: float, durations: tuple[float, float], options: DebounceOptions, contention: Contention
 ) -> tuple[int, int]:
     """(calls allowed for the dirty folders, calls that take as long as one refresh of everything).
 
@@ -34,10 +36,10 @@ def allowance(
     every event is to be followed by a refresh that has ended within maxDelay + minInterval + two refreshes.
     An event that is already too late, for example because no operator ran, gets this time again.
 
-    age    seconds since the oldest event
-    took   seconds that the last refresh took
-    whole  seconds that a refresh of everything takes
+    age        seconds since the oldest event
+    durations  seconds that (the last refresh took, a refresh of everything takes)
     """
+    (took, whole), max_delay, min_interval = durations, options.max_delay, options.min_interval
     # Turns of others before this target's next one; one more for a target that becomes dirty meanwhile.
     turns = contention.others + 1 if contention.others else 0.0
     gap = max(min_interval, took, 1.0) + max(contention.waited, turns * took)  # between two calls

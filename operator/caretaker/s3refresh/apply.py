@@ -13,7 +13,7 @@ from caretaker.kube.errors import or_none
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource, timing
-from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, ConcurrencyLimiter, busy_of, waiting_of
+from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, ConcurrencyLimiter, Demand, busy_of, waiting_of
 from caretaker.s3refresh.conditions import queue_of
 from caretaker.s3refresh.debounce import UNKNOWN
 from caretaker.s3refresh.metrics import observe
@@ -77,7 +77,8 @@ class Writer:
         waiting = {} if inputs.suspended else waiting_of(plan, shares, inputs.now)
         wanting = {} if inputs.suspended else timing.wanting_of(plan.targets, shares)
         add = self._of.add
-        self._shared.limiter.note(key, busy, waiting, wanting, time.monotonic(), lambda: add(key))
+        demand = Demand(busy, waiting, wanting)
+        self._shared.limiter.note(key, demand, time.monotonic(), lambda: add(key))
 
     async def _keep_finalizer(self, key: Key, snapshot: Snapshot) -> None:
         """Our finalizer stands while spec.onDelete is Flush, and not otherwise. Raises Conflict after a

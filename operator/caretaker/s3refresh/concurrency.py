@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from caretaker.s3refresh import timing
 from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, TargetState, called_at
 from caretaker.s3refresh.match import Share
@@ -24,6 +26,19 @@ class Key(Hashable, Protocol):
     """The key of a resource, and the order of two that wait for as long: runtime.work_queue.Key."""
 
     def __lt__(self, other: Any, /) -> bool: ...
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a plan asks of the gateways, by group.
+
+    busy     its calls
+    waiting  since when its first due target waits for a slot
+    wanting  its dirty targets, which need a slot now or later
+    """
+
+    busy: Mapping[str, int] = {}
+    waiting: Mapping[str, float] = {}
+    wanting: Mapping[str, int] = {}
 
 
 class _Stand:
@@ -97,24 +112,17 @@ class ConcurrencyLimiter:
         stands = [stand for other, stand in self._stands.items() if other != key]
         return {group: sum(stand.wanting.get(group, 0) for stand in stands) for group in groups}
 
-    def note(
-        self,
-        key: Key,
-        busy: Mapping[str, int],
-        waiting: Mapping[str, float],
-        wanting: Mapping[str, int],
-        clock: float,
-        on_free: Callable[[], None],
-    ) -> None:
+    def note(self, key: Key, demand: Demand, clock: float, on_free: Callable[[], None]) -> None:
         """Note the calls and waits of a resource's plan. They are provisional until recorded(). Waiting
         resources are notified when a slot becomes free."""
         stand = self._stands.setdefault(key, _Stand())
         stand.unrecorded = clock if stand.unrecorded is None else stand.unrecorded
         before = {**stand.busy}
-        left = {group for group in stand.waiting if group not in waiting}
-        stand.busy, stand.waiting, stand.wanting = dict(busy), dict(waiting), dict(wanting)
+        left = {group for group in stand.waiting if group not in demand.waiting}
+        stand.busy, stand.waiting = dict(demand.busy), dict(demand.waiting)
+        stand.wanting = dict(demand.wanting)
         stand.noted, stand.on_free = clock, on_free
-        self._notify(key, left | {group for group, n in before.items() if busy.get(group, 0) < n})
+        self._notify(key, left | {group for group, n in before.items() if demand.busy.get(group, 0) < n})
 
     def recorded(self, key: Key) -> None:
         """The noted plan of this resource was written to status."""

@@ -99,6 +99,23 @@ class Failure(msgspec.Struct, frozen=True):
     next_attempt_at: float
 
 
+class CallError(msgspec.Struct, frozen=True):
+    """Why a call failed, or is not known to have succeeded. `retry_after`: seconds of the service's
+    Retry-After."""
+
+    code: str
+    message: str
+    retry_after: float = 0.0
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """How long the next attempt waits. `jitter` is between 0 and 1 (full jitter)."""
+
+    options: DebounceOptions
+    now: float
+    jitter: float
+
+
 class TargetState(msgspec.Struct, frozen=True):
     """Everything durable of one target. Times are seconds since the epoch."""
 
@@ -146,20 +163,20 @@ def mark(target: TargetState, scope: Scope, now: float) -> TargetState:
 
 def claim(
     target: TargetState,
-    claim_id: str,
-    owner: str,
+    by: tuple[str, str],
     options: DebounceOptions,
     now: float,
     contention: Contention = UNCONTENDED,
 ) -> TargetState:
-    """W2: take the next call's folders out of the waiting scope. The target must be dirty and idle."""
+    """W2: take the next call's folders out of the waiting scope. The target must be dirty and idle. `by`: the
+    claim's id and its owner, the process that makes the call."""
     if target.dirty is None or target.claim is not None or target.in_flight is not None:
         return target
     request, left = upcoming(target, target.dirty, options, now, contention)
     return msgspec.structs.replace(
         target,
         dirty=left,
-        claim=Claim(claim_id, owner, now, request, min(target.dirty.since, now)),
+        claim=Claim(*by, now, request, min(target.dirty.since, now)),
         last=msgspec.structs.replace(target.last, requested_at=now),
     )
 
@@ -178,7 +195,7 @@ def upcoming(
         age = max(now - dirty.since, 0.0)
         if target.failure is not None:  # after a failure the time limit starts again
             age = min(age, options.max_delay)
-        calls, whole_calls = allowance(age, took, whole, options.max_delay, options.min_interval, contention)
+        calls, whole_calls = allowance(age, (took, whole), options, contention)
         scope = folders.narrowed(scope, options.max_folders, calls, whole_calls)
     request, left = folders.take(scope, min(dirty.most or options.max_folders, options.max_folders))
     since = min(dirty.since, now)
@@ -208,17 +225,16 @@ def resume(target: TargetState, owner: str) -> TargetState:
 def accepted(
     target: TargetState,
     claim_id: str,
-    notification_id: str,
+    notification_id: str | None,
     now: float,
     *,
-    unnamed: bool = False,
     may_fail: bool = False,
 ) -> TargetState:
-    """W3: the call of this claim was accepted. Without a notification id the refresh is complete at once,
-    unless `unnamed` is set.
+    """W3: the call of this claim was accepted.
 
-    unnamed   the response should have had a notification id and has none: the refresh is in flight
-    may_fail  the refresh may still fail, so the count of failures is kept
+    notification_id  "": no end is reported, so the refresh is complete at once. None: the response should
+                     have had one and has none, so the refresh is in flight
+    may_fail         the refresh may still fail, so the count of failures is kept
     """
     held = target.claim
     if held is None or held.id != claim_id:
@@ -226,56 +242,35 @@ def accepted(
     last = msgspec.structs.replace(target.last, accepted_at=now, folders=len(held.request.folders))
     if held.request.scope.all:
         last = msgspec.structs.replace(last, full_at=now)
-    in_flight = InFlight(notification_id, now, held.request) if notification_id or unnamed else None
+    in_flight = InFlight(notification_id or "", now, held.request) if notification_id != "" else None
     if in_flight is None:
         last = _ended(last, held.request, now, "Succeeded", now)
     failure = target.failure if in_flight is not None and may_fail else None
     return msgspec.structs.replace(target, claim=None, in_flight=in_flight, failure=failure, last=last)
 
 
-def failed(
-    target: TargetState,
-    claim_id: str,
-    code: str,
-    message: str,
-    options: DebounceOptions,
-    now: float,
-    jitter: float,
-    *,
-    retry_after: float = 0.0,
-) -> TargetState:
+def failed(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:
     """W3': the call of this claim failed, or its outcome is unknown: its scope is dirty again, with backoff.
 
-    `jitter` is between 0 and 1 (full jitter); `retry_after`: seconds of the service's Retry-After. The next
-    attempt is at least minInterval later: the call may have been accepted and its response lost. A call of a
-    process that is gone may still be accepted for CALL_SECONDS.
+    The next attempt is at least minInterval later: the call may have been accepted and its response lost. A
+    call of a process that is gone may still be accepted for CALL_SECONDS.
     """
     held = target.claim
     if held is None or held.id != claim_id:
         return target
-    failure = _one_more(target, code, message, options, now, jitter, retry_after)
+    failure, now = _one_more(target, error, backoff), backoff.now
     back = _wait_again(target, held.request.scope, held.since, now)
-    at = max(failure.next_attempt_at, now + least(options, code))
+    at = max(failure.next_attempt_at, now + least(backoff.options, error.code))
     failure = msgspec.structs.replace(failure, next_attempt_at=at)
     return msgspec.structs.replace(back, claim=None, failure=failure)
 
 
-def unanswered(
-    target: TargetState,
-    claim_id: str,
-    message: str,
-    options: DebounceOptions,
-    now: float,
-    jitter: float,
-    *,
-    retry_after: float,
-) -> TargetState:
+def unanswered(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:
     """The outcome of this claim's call is unknown and the target is idempotent: the claim stays, with
-    backoff. `retry_after` as in failed()."""
+    backoff."""
     if target.claim is None or target.claim.id != claim_id:
         return target
-    failure = _one_more(target, UNKNOWN, message, options, now, jitter, retry_after)
-    return msgspec.structs.replace(target, failure=failure)
+    return msgspec.structs.replace(target, failure=_one_more(target, error, backoff))
 
 
 def completed(target: TargetState, notification_id: str, now: float) -> TargetState:
@@ -287,20 +282,12 @@ def completed(target: TargetState, notification_id: str, now: float) -> TargetSt
     return msgspec.structs.replace(target, in_flight=None, failure=None, last=last)
 
 
-def broken(
-    target: TargetState,
-    notification_id: str,
-    code: str,
-    message: str,
-    options: DebounceOptions,
-    now: float,
-    jitter: float,
-) -> TargetState:
+def broken(target: TargetState, notification_id: str, error: CallError, backoff: Backoff) -> TargetState:
     """W4': the refresh with this id was accepted and has failed: its scope waits again, with backoff."""
     in_flight = target.in_flight
     if in_flight is None or in_flight.notification_id != notification_id:
         return target
-    failure = _one_more(target, code, message, options, now, jitter)
+    failure, now = _one_more(target, error, backoff), backoff.now
     last = msgspec.structs.replace(target.last, completed_at=now, result="Failed")
     back = _wait_again(target, in_flight.request.scope, now, now)
     return msgspec.structs.replace(back, in_flight=None, failure=failure, last=last)
@@ -347,21 +334,14 @@ def widened(target: TargetState) -> TargetState:
     return msgspec.structs.replace(target, dirty=DirtyScope(target.dirty.since, folders.EVERYTHING))
 
 
-def _one_more(
-    target: TargetState,
-    code: str,
-    message: str,
-    options: DebounceOptions,
-    now: float,
-    jitter: float,
-    retry_after: float = 0.0,
-) -> Failure:
+def _one_more(target: TargetState, error: CallError, backoff: Backoff) -> Failure:
     """The next failure in a row. retry.max bounds `retry_after`."""
+    options = backoff.options
     count = (target.failure.count if target.failure is not None else 0) + 1
-    wait = min(options.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), options.retry_max) * jitter
-    return Failure(
-        count, code, message, now + max(wait, options.min_interval, min(retry_after, options.retry_max))
-    )
+    longest = min(options.retry_initial * 2.0 ** min(count - 1, BACKOFF_DOUBLINGS), options.retry_max)
+    asked = min(error.retry_after, options.retry_max)
+    wait = max(longest * backoff.jitter, options.min_interval, asked)
+    return Failure(count, error.code, error.message, backoff.now + wait)
 
 
 def least(options: DebounceOptions, code: str) -> float:

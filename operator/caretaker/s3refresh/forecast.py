@@ -77,7 +77,7 @@ def outlooks(read: Read, now: float, discovery: Discovery | None = None) -> list
     found = {}
     for status in read.status.targets:
         target = status_codec.decode(status, now)
-        upcoming = _next(target, status.phase, read, held, shares, now)
+        upcoming = _next(target, status.phase, read, shares, now)
         found[target.id] = Outlook(target, status.phase, upcoming, (shares or {}).get(target.id))
     for name, share in (shares or {}).items():
         if name not in found:
@@ -108,8 +108,9 @@ def bounds(
 
 
 def _next(
-    target: TargetState, phase: Phase, read: Read, held: str, shares: Mapping[str, Share] | None, now: float
+    target: TargetState, phase: Phase, read: Read, shares: Mapping[str, Share] | None, now: float
 ) -> Next:
+    held = hold_of(read)
     if target.claim is not None:
         found = _calling(target, now)
     elif target.dirty is None:

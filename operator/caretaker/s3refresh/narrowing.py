@@ -6,38 +6,23 @@ Pure. At each step, and for every reason of a refusal, the recorded scope covers
 import msgspec
 
 from caretaker.s3refresh import debounce, folders
-from caretaker.s3refresh.debounce import Claim, DirtyScope, TargetState
+from caretaker.s3refresh.debounce import Backoff, CallError, Claim, DirtyScope, TargetState
 from caretaker.s3refresh.folders import EMPTY, Scope
-from caretaker.s3refresh.options import DebounceOptions
 
 
-def refused(
-    target: TargetState,
-    claim_id: str,
-    code: str,
-    message: str,
-    options: DebounceOptions,
-    now: float,
-    jitter: float,
-    *,
-    retry_after: float,
-) -> TargetState:
+def refused(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:
     """W3' as in debounce.failed(). After two refusals in a row with the same code, the next call has fewer
     folders, or one tree in place of a folder, and follows without backoff."""
-    after, held = (
-        debounce.failed(target, claim_id, code, message, options, now, jitter, retry_after=retry_after),
-        target.claim,
-    )
-    again = target.failure is not None and target.failure.code == code
+    after, held = debounce.failed(target, claim_id, error, backoff), target.claim
+    again = target.failure is not None and target.failure.code == error.code
     narrowing = target.dirty is not None and target.dirty.most > 0
     if held is None or after.failure is None or after.claim is not None or not (again or narrowing):
         return after
     if held.request.scope.all:
         return after
-    failure = msgspec.structs.replace(
-        after.failure, next_attempt_at=now + max(options.min_interval, retry_after)
-    )
-    return msgspec.structs.replace(_narrower(target, held, now), claim=None, failure=failure)
+    wait = max(backoff.options.min_interval, error.retry_after)
+    failure = msgspec.structs.replace(after.failure, next_attempt_at=backoff.now + wait)
+    return msgspec.structs.replace(_narrower(target, held, backoff.now), claim=None, failure=failure)
 
 
 def _narrower(target: TargetState, held: Claim, now: float) -> TargetState:

@@ -16,11 +16,12 @@ from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS
 from caretaker.s3refresh import debounce, match, narrowing, timing
 from caretaker.s3refresh.allowance import Contention
-from caretaker.s3refresh.debounce import Claim, Phase, TargetState
+from caretaker.s3refresh.debounce import Backoff, CallError, Claim, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, Share
-from caretaker.s3refresh.snapshot import Plan, PlanInput, Result, TargetTimes
+from caretaker.s3refresh.snapshot import Plan, PlanInput, Result
+from caretaker.s3refresh.timing import TargetTimes
 
 # An object in etcd is below 1.5 MiB; managedFields and the spec need some of it.
 MAX_RECORD_BYTES: Final = 768 * 1024
@@ -68,32 +69,29 @@ def _ended(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     for result in inputs.results:
         if (target := targets.get(result.target)) is not None:
             targets[target.id] = _answered(inputs, target, result)
-    how = (inputs.options, inputs.now, inputs.jitter)
     for end in inputs.ends:
+        error = CallError(end.code, end.message)
         for target in list(targets.values()):
             targets[target.id] = (
-                debounce.broken(target, end.notification_id, end.code, end.message, *how)
+                debounce.broken(target, end.notification_id, error, _backoff(inputs))
                 if end.code
                 else debounce.completed(target, end.notification_id, inputs.now)
             )
 
 
+def _backoff(inputs: PlanInput) -> Backoff:
+    return Backoff(inputs.options, inputs.now, inputs.jitter)
+
+
 def _answered(inputs: PlanInput, target: TargetState, result: Result) -> TargetState:
-    how = (inputs.options, inputs.now, inputs.jitter)
-    claim_id, wait = result.claim_id, result.retry_after
     if not result.code:
-        return debounce.accepted(
-            target,
-            claim_id,
-            result.notification_id,
-            inputs.now,
-            unnamed=result.unnamed,
-            may_fail=inputs.idempotent,
-        )
+        name = None if result.unnamed and not result.notification_id else result.notification_id
+        return debounce.accepted(target, result.claim_id, name, inputs.now, may_fail=inputs.idempotent)
+    error = CallError(result.code, result.message, result.retry_after)
     if result.code == debounce.UNKNOWN and inputs.idempotent:
-        return debounce.unanswered(target, claim_id, result.message, *how, retry_after=wait)
+        return debounce.unanswered(target, result.claim_id, error, _backoff(inputs))
     fail = narrowing.refused if result.refused else debounce.failed
-    return fail(target, claim_id, result.code, result.message, *how, retry_after=wait)
+    return fail(target, result.claim_id, error, _backoff(inputs))
 
 
 def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
@@ -209,8 +207,8 @@ def _time(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
         lost = _abandoned_at(inputs, after) <= inputs.now and not _stays(inputs, after)
         if after.claim is not None and lost:
             why = "the process that made the call ended before it was answered"
-            claim, options, now = after.claim.id, inputs.options, inputs.now
-            after = debounce.failed(after, claim, debounce.UNKNOWN, why, options, now, 0.0)
+            backoff = Backoff(inputs.options, inputs.now, 0.0)
+            after = debounce.failed(after, after.claim.id, CallError(debounce.UNKNOWN, why), backoff)
         targets[target.id] = after
 
 
@@ -268,10 +266,10 @@ def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -
         free[shares[name].group] = left = free.get(shares[name].group, 1) - 1
         if left < 0:
             continue
-        claim_id, now = h10(inputs.pass_id, name), inputs.now
+        by, now = (h10(inputs.pass_id, name), inputs.owner), inputs.now
         waited = min(now - start, inputs.times.get(name, TargetTimes()).dirty_for)
         contention = Contention(waited, others[name])
-        after = debounce.claim(targets[name], claim_id, inputs.owner, inputs.options, now, contention)
+        after = debounce.claim(targets[name], by, inputs.options, now, contention)
         targets[name] = after
         if after.claim is not None:
             result.calls.append((shares[name], after.claim))
@@ -281,12 +279,9 @@ def _start(
     inputs: PlanInput, target: TargetState, with_events: Collection[str], others: Mapping[str, float]
 ) -> float | None:
     times = inputs.times.get(target.id, TargetTimes())
-    ago = inputs.received if target.id in with_events else times.last_event or 0.0
-    last_event = inputs.now - ago
-    rivals = others.get(target.id, 0.0)
-    start = timing.start_at(
-        target, inputs.options, last_event, times.dirty_for, times.called_for, inputs.now, rivals
-    )
+    if target.id in with_events:
+        times = msgspec.structs.replace(times, last_event=inputs.received)
+    start = timing.start_at(target, inputs.options, times, inputs.now, others.get(target.id, 0.0))
     held = inputs.held.get(target.id)
     return max(start, inputs.now + held) if start is not None and held else start
 

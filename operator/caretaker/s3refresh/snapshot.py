@@ -17,6 +17,7 @@ from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.timing import TargetTimes
 from caretaker.s3refresh.worker_config import WorkerConfig
 
 Malformed = Literal["DeadLetter", "RefreshAll", "Discard"]
@@ -60,15 +61,6 @@ class Discovery(msgspec.Struct, frozen=True):
     faults: tuple[str, ...] = ()  # why it is not complete, or a share is not refreshed
     undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
     blocked: str = ""  # why no call can be made until a Secret is changed, or at all
-
-
-class TargetTimes(msgspec.Struct, frozen=True):
-    """Times since events of a target, by the monotonic clock of this process."""
-
-    last_event: float | None = None  # seconds since the last event; None = none in this life
-    dirty_for: float = 0.0  # seconds for which it has been dirty
-    claim_age: float = 0.0  # seconds for which this claim has stood
-    called_for: float = 0.0  # seconds for which the last call has been known
 
 
 class PlanInput(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from caretaker.api.times import format_micros
 from caretaker.s3refresh.debounce import TargetState
-from caretaker.s3refresh.snapshot import TargetTimes
+from caretaker.s3refresh.timing import TargetTimes
 
 _Call = tuple[str, str, int]
 ROUNDED: Final = 1e-3  # seconds: status rounds times, so a time may be this much later when it is read back

@@ -13,6 +13,16 @@ from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 
 
+class TargetTimes(msgspec.Struct, frozen=True):
+    """Times since events of a target, by the monotonic clock of this process: a wall clock that is set back
+    must not extend maxDelay."""
+
+    last_event: float | None = None  # seconds since the last event; None = none in this life
+    dirty_for: float = 0.0  # seconds for which it has been dirty
+    claim_age: float = 0.0  # seconds for which this claim has stood
+    called_for: float = 0.0  # seconds for which the last call has been known
+
+
 def not_ahead(target: TargetState, options: DebounceOptions, now: float) -> TargetState:
     """The target with times that lie ahead by more than a skew set to now, also in the record. A wrong clock
     of another operator, or an edited status, must not delay the target or its gateway."""
@@ -50,28 +60,21 @@ def _longest(options: DebounceOptions) -> float:
 def start_at(
     target: TargetState,
     options: DebounceOptions,
-    last_event: float,
-    dirty_for: float,
-    called_for: float,
+    times: TargetTimes,
     now: float,
     others: float = 0.0,
 ) -> float | None:
-    """When the next call may start; None while nothing waits.
-
-    last_event  when this process last received an event of the target, by the wall clock of now
-    dirty_for   for how many seconds this process has seen the target dirty: a clock that is set back must
-                not extend maxDelay
-    called_for  for how many seconds this process has known of the last call and its outcome
-    others      see Contention: their turns have to fit into maxDelay, too
-    """
+    """When the next call may start; None while nothing waits. `others`: see Contention; their turns have to
+    fit into maxDelay, too."""
     if target.dirty is None:
         return None
     patience = max(
         options.max_delay - others * debounce.durations(target.last, options)[0], options.quiet_period
     )
-    since = min(target.dirty.since, now - dirty_for)
-    fire = since if target.dirty.closed else min(last_event + options.quiet_period, since + patience)
-    interval = _interval(target, options, called_for, now)
+    since = min(target.dirty.since, now - times.dirty_for)
+    quiet = now - (times.last_event or 0.0) + options.quiet_period
+    fire = since if target.dirty.closed else min(quiet, since + patience)
+    interval = _interval(target, options, times.called_for, now)
     attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
     # The upper bound of a backoff, even if the clock was set back.
     attempt = min(attempt, now + _longest(options))

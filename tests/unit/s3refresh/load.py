@@ -15,7 +15,7 @@ import msgspec
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import folders, status_codec
-from caretaker.s3refresh.concurrency import ConcurrencyLimiter, busy_of, waiting_of
+from caretaker.s3refresh.concurrency import ConcurrencyLimiter, Demand, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EMPTY, Scope
@@ -131,7 +131,8 @@ class Resource:
         busy = busy_of(made.targets, self.shares, options.assume_after, wall)
         waiting = waiting_of(made, self.shares, wall)
         wanting = wanting_of(made.targets, self.shares)
-        load.limiter.note(self.key, busy, waiting, wanting, now, lambda: load.soon(self, load.now))
+        demand = Demand(busy, waiting, wanting)
+        load.limiter.note(self.key, demand, now, lambda: load.soon(self, load.now))
         self._stored = [status_codec.encode(target, made.phases[target.id]) for target in made.targets]
         load.limiter.recorded(self.key)
         self.inbox, self.results = [], []

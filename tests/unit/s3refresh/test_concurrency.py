@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter, busy_of, waiting_of
+from caretaker.s3refresh.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter, Demand, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
@@ -26,9 +26,8 @@ class Line:
 
     def note(self, key: Key, busy: int = 0, since: float | None = None, clock: float = 0.0) -> None:
         waiting = {} if since is None else {G: since}
-        self.limiter.note(
-            key, {G: busy} if busy else {}, waiting, {G: len(waiting)}, clock, lambda: self.told.append(key)
-        )
+        demand = Demand({G: busy} if busy else {}, waiting, {G: len(waiting)})
+        self.limiter.note(key, demand, clock, lambda: self.told.append(key))
 
     def free(self, key: Key, busy: int = 0, limit: int = 1, clock: float = 0.0) -> int:
         return self.limiter.free(key, {G: busy} if busy else {}, [G], limit, clock)[G]
@@ -188,7 +187,7 @@ def test_a_new_process_knows_from_the_record_when_a_call_may_have_been_made(
 def test_how_many_of_the_others_want_a_turn_now_or_later() -> None:
     limiter = ConcurrencyLimiter()
     for key, wanting in ((A, {G: 2}), (B, {G: 3, "gateway-2": 9}), (C, {})):
-        limiter.note(key, {}, {}, wanting, 0.0, lambda: None)
+        limiter.note(key, Demand(wanting=wanting), 0.0, lambda: None)
     assert (limiter.rivals(A, [G]), limiter.rivals(C, [G, "none"])) == ({G: 3}, {G: 5, "none": 0})
     limiter.forget(B)
     assert limiter.rivals(A, [G]) == {G: 0}

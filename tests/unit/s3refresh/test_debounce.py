@@ -16,10 +16,20 @@ from caretaker.api.s3refresh import (
 )
 from caretaker.s3refresh import debounce, narrowing, status_codec, timing
 from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
-from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, TargetState
+from caretaker.s3refresh.debounce import (
+    Backoff,
+    CallError,
+    Claim,
+    DirtyScope,
+    Failure,
+    InFlight,
+    LastCall,
+    TargetState,
+)
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions, at_once
+from caretaker.s3refresh.timing import TargetTimes
 
 NOW = 1_800_000_000.0
 OPTIONS = DebounceOptions()
@@ -33,6 +43,11 @@ IN_FLIGHT = TargetState("t", in_flight=InFlight("n1", NOW - 30, CALL), last=Last
 
 def dirty(scope: Scope = A, since: float = NOW - 10) -> TargetState:
     return TargetState("t", dirty=DirtyScope(since, scope))
+
+
+def times(last_event: float, dirty_for: float, called_for: float) -> TargetTimes:
+    """The last event at this time of the wall clock."""
+    return TargetTimes(NOW - last_event, dirty_for, called_for=called_for)
 
 
 class TestMark:
@@ -74,22 +89,22 @@ class TestMark:
 
 class TestClaim:
     def test_the_record_is_the_call(self) -> None:
-        after = debounce.claim(dirty(), "c1", "me", OPTIONS, NOW)
+        after = debounce.claim(dirty(), ("c1", "me"), OPTIONS, NOW)
         assert after.claim == Claim("c1", "me", NOW, CALL, NOW - 10)
         assert (after.dirty, after.last.requested_at) == (None, NOW)
 
     def test_what_does_not_fit_waits_on(self) -> None:
-        after = debounce.claim(dirty(), "c1", "me", DebounceOptions(max_folders=1), NOW)
+        after = debounce.claim(dirty(), ("c1", "me"), DebounceOptions(max_folders=1), NOW)
         assert after.claim is not None
         assert after.claim.request.folders == ("a",)
         assert after.dirty == DirtyScope(NOW - 10, Scope(folders=frozenset({"/"})), closed=True)
 
     def test_the_next_call_is_of_what_was_left_and_then_of_what_came_later(self) -> None:
         options = DebounceOptions(max_folders=1)
-        first = debounce.claim(dirty(), "c1", "me", options, NOW)
+        first = debounce.claim(dirty(), ("c1", "me"), options, NOW)
         later = debounce.mark(first, Scope(folders=frozenset({"/", "z"})), NOW + 5)
         idle = debounce.accepted(later, "c1", "", NOW + 6)
-        second = debounce.claim(idle, "c2", "me", options, NOW + 60)
+        second = debounce.claim(idle, ("c2", "me"), options, NOW + 60)
         assert second.claim is not None
         assert (second.claim.request.folders, second.claim.since) == (("/",), NOW - 10)
         assert second.dirty == DirtyScope(NOW + 5, Scope(folders=frozenset({"z"})))
@@ -97,7 +112,7 @@ class TestClaim:
     @pytest.mark.parametrize("busy", [CLAIMED, IN_FLIGHT], ids=["claimed", "in flight"])
     def test_one_call_at_a_time(self, busy: TargetState) -> None:
         before = debounce.mark(busy, B, NOW)
-        assert debounce.claim(before, "c2", "me", OPTIONS, NOW) is before
+        assert debounce.claim(before, ("c2", "me"), OPTIONS, NOW) is before
 
 
 MANY = Scope(folders=frozenset({"/", "d", *(f"d/{n:03}" for n in range(180))}))
@@ -123,15 +138,15 @@ CALLED = LastCall(NOW - 121, NOW - 120, NOW - 60)
 def test_how_many_calls_leave_time_for_the_next(
     age: float, took: float, whole: float, contention: Contention, expected: tuple[int, int]
 ) -> None:
-    assert allowance(age, took, whole, 600.0, 60.0, contention) == expected
+    assert allowance(age, (took, whole), DebounceOptions(), contention) == expected
 
 
 def test_where_nothing_keeps_calls_apart_a_second_does() -> None:
-    assert allowance(0.0, 0.0, 5.0, 600.0, 0.0, UNCONTENDED) == (4, 6)
+    assert allowance(0.0, (0.0, 5.0), DebounceOptions(min_interval=0.0), UNCONTENDED) == (4, 6)
 
 
 def test_what_is_left_of_a_since_in_the_future_is_dirty_since_now() -> None:
-    left = debounce.claim(dirty(MANY, NOW + 50), "c", "me", OPTIONS, NOW).dirty
+    left = debounce.claim(dirty(MANY, NOW + 50), ("c", "me"), OPTIONS, NOW).dirty
     assert left is not None
     assert (left.since, left.closed) == (NOW, True)
 
@@ -209,7 +224,7 @@ def test_in_how_many_calls_what_waits_is_refreshed(
 ) -> None:
     made = []
     while target.dirty is not None:
-        target = debounce.claim(target, "c", "me", options, NOW, contention)
+        target = debounce.claim(target, ("c", "me"), options, NOW, contention)
         assert target.claim is not None
         made.append(target.claim.request.recursive)
         target = msgspec.structs.replace(target, claim=None)
@@ -230,7 +245,9 @@ class TestRefused:
     def refused(self, target: TargetState, at: float = NOW, retry_after: float = 0.0) -> TargetState:
         claim = target.claim
         assert claim is not None
-        return narrowing.refused(target, claim.id, "Bad", "no", OPTIONS, at, 1.0, retry_after=retry_after)
+        return narrowing.refused(
+            target, claim.id, CallError("Bad", "no", retry_after), Backoff(OPTIONS, at, 1.0)
+        )
 
     def claimed(self, *names: str, **more: Any) -> TargetState:
         call = Request(names, recursive=False)
@@ -253,7 +270,7 @@ class TestRefused:
     def test_an_answer_to_another_call_changes_nothing(self) -> None:
         failure = Failure(1, "Bad", "no", NOW - 5)
         for target in (TargetState("t", failure=failure), self.claimed(*self.NAMES, failure=failure)):
-            after = narrowing.refused(target, "c0", "Bad", "no", OPTIONS, NOW, 1.0, retry_after=0.0)
+            after = narrowing.refused(target, "c0", CallError("Bad", "no", 0.0), Backoff(OPTIONS, NOW, 1.0))
             assert after is target
 
     def test_the_first_event_of_both_counts(self) -> None:
@@ -300,7 +317,7 @@ class TestRefused:
         left = DirtyScope(NOW - 40, A, closed=True, later=DirtyScope(NOW - 3, B), most=1)
         after = self.refused(self.claimed("x", dirty=left))
         assert after.dirty == DirtyScope(NOW - 40, EVERYTHING)
-        whole = debounce.claim(after, "c2", "me", OPTIONS, NOW)
+        whole = debounce.claim(after, ("c2", "me"), OPTIONS, NOW)
         again = self.refused(whole, NOW)
         assert again.dirty == DirtyScope(NOW - 40, EVERYTHING)
         assert again.failure == Failure(2, "Bad", "no", NOW + 60)
@@ -312,7 +329,7 @@ class TestRefused:
         calls = 0
         while target.dirty is not None:
             calls += 1
-            target = debounce.claim(target, f"c{calls}", "me", OPTIONS, NOW)
+            target = debounce.claim(target, (f"c{calls}", "me"), OPTIONS, NOW)
             assert target.claim is not None
             request = target.claim.request
             if bad in request.folders:
@@ -331,7 +348,7 @@ class TestAnswers:
         assert after.last == LastCall(requested_at=NOW - 5, accepted_at=NOW, folders=2)
 
     def test_accepted_without_an_id_it_is_in_flight_all_the_same(self) -> None:
-        after = debounce.accepted(CLAIMED, "c1", "", NOW, unnamed=True)
+        after = debounce.accepted(CLAIMED, "c1", None, NOW)
         assert (after.claim, after.in_flight) == (None, InFlight("", NOW, CALL))
 
     def test_accepted_and_done_at_once(self) -> None:
@@ -339,7 +356,9 @@ class TestAnswers:
         assert (after.in_flight, after.last.result) == (None, "Succeeded")
 
     def test_failed_waits_again_as_old_as_it_was(self) -> None:
-        after = debounce.failed(debounce.mark(CLAIMED, B, NOW - 1), "c1", "E", "no", OPTIONS, NOW, 1.0)
+        after = debounce.failed(
+            debounce.mark(CLAIMED, B, NOW - 1), "c1", CallError("E", "no"), Backoff(OPTIONS, NOW, 1.0)
+        )
         assert after.dirty == DirtyScope(NOW - 40, Scope(folders=frozenset({"/", "a", "b"})))
         assert after.failure == Failure(1, "E", "no", NOW + 60)
         assert after.claim is None
@@ -347,7 +366,10 @@ class TestAnswers:
     def test_failed_waits_with_what_was_closed(self) -> None:
         left = DirtyScope(NOW - 9, B, closed=True, later=DirtyScope(NOW - 1, A), most=3)
         after = debounce.failed(
-            msgspec.structs.replace(CLAIMED, dirty=left), "c1", "E", "no", OPTIONS, NOW, 1.0
+            msgspec.structs.replace(CLAIMED, dirty=left),
+            "c1",
+            CallError("E", "no"),
+            Backoff(OPTIONS, NOW, 1.0),
         )
         both = Scope(folders=frozenset({"/", "a", "b"}))
         assert after.dirty == DirtyScope(NOW - 40, both, closed=True, later=DirtyScope(NOW - 1, A), most=3)
@@ -355,8 +377,8 @@ class TestAnswers:
     def test_no_more_is_waited_for_than_the_spec_and_the_service_ask_for(self) -> None:
         options = DebounceOptions(retry_initial=0.0, min_interval=0.0)
         for after in (
-            debounce.failed(CLAIMED, "c1", "E", "no", options, NOW, 1.0),
-            debounce.broken(IN_FLIGHT, "n1", "E", "no", options, NOW, 1.0),
+            debounce.failed(CLAIMED, "c1", CallError("E", "no"), Backoff(options, NOW, 1.0)),
+            debounce.broken(IN_FLIGHT, "n1", CallError("E", "no"), Backoff(options, NOW, 1.0)),
         ):
             assert after.failure == Failure(1, "E", "no", NOW)
 
@@ -364,26 +386,26 @@ class TestAnswers:
         waits = []
         target = CLAIMED
         for _ in range(8):
-            target = debounce.failed(target, "c1", "E", "no", OPTIONS, NOW, 1.0)
+            target = debounce.failed(target, "c1", CallError("E", "no"), Backoff(OPTIONS, NOW, 1.0))
             assert target.failure is not None
             waits.append(target.failure.next_attempt_at - NOW)
             target = msgspec.structs.replace(target, claim=CLAIM)
         assert waits == [60, 60, 120, 240, 480, 900, 900, 900]
 
     def test_an_unknown_outcome_waits_until_it_can_no_longer_be_accepted(self) -> None:
-        after = debounce.failed(CLAIMED, "c1", debounce.UNKNOWN, "?", OPTIONS, NOW, 0.0)
+        after = debounce.failed(CLAIMED, "c1", CallError(debounce.UNKNOWN, "?"), Backoff(OPTIONS, NOW, 0.0))
         assert after.failure is not None
         assert after.failure.next_attempt_at == NOW + OPTIONS.min_interval + debounce.CALL_SECONDS
 
     def test_an_answer_to_a_claim_that_was_merged_back_and_made_anew_counts_for_nothing(self) -> None:
         anew = msgspec.structs.replace(CLAIMED, claim=msgspec.structs.replace(CLAIM, id="c2"))
         assert debounce.accepted(anew, "c1", "n1", NOW) is anew
-        assert debounce.failed(anew, "c1", "E", "no", OPTIONS, NOW, 1.0) is anew
+        assert debounce.failed(anew, "c1", CallError("E", "no"), Backoff(OPTIONS, NOW, 1.0)) is anew
 
     def test_an_answer_to_no_claim_counts_for_nothing(self) -> None:
         target = dirty()
         assert debounce.accepted(target, "c1", "n1", NOW) is target
-        assert debounce.failed(target, "c1", "E", "no", OPTIONS, NOW, 1.0) is target
+        assert debounce.failed(target, "c1", CallError("E", "no"), Backoff(OPTIONS, NOW, 1.0)) is target
 
     def test_success_ends_a_row_of_failures(self) -> None:
         failing = msgspec.structs.replace(CLAIMED, failure=Failure(3, "E", "no", NOW - 1))
@@ -413,7 +435,7 @@ class TestEnds:
         options = DebounceOptions(tracked=True, completion_timeout=100)
         again = debounce.overdue(IN_FLIGHT, options, NOW + 70)
         assert (again.in_flight, again.dirty) == (None, DirtyScope(NOW + 70, A))
-        claimed = debounce.claim(again, "c2", "me", options, NOW + 80)
+        claimed = debounce.claim(again, ("c2", "me"), options, NOW + 80)
         in_flight = debounce.accepted(claimed, "c2", "n2", NOW + 81)
         given_up = debounce.overdue(in_flight, options, NOW + 181)
         assert (given_up.in_flight, given_up.dirty, given_up.last.result) == (None, None, "Lost")
@@ -430,7 +452,7 @@ class TestEnds:
         assert freed.dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "a", "b"}))), (
             "its own folders, too"
         )
-        claimed = debounce.claim(freed, "c2", "me", options, NOW + 900)
+        claimed = debounce.claim(freed, ("c2", "me"), options, NOW + 900)
         in_flight = debounce.mark(debounce.accepted(claimed, "c2", "n2", NOW + 901), B, NOW + 902)
         given_up = debounce.overdue(in_flight, options, NOW + 901 + 900)
         assert (given_up.in_flight, given_up.dirty) == (None, DirtyScope(NOW + 902, B)), "not again and again"
@@ -514,25 +536,31 @@ class TestEnds:
 def test_when_a_call_may_start(
     target: TargetState, last_event: float, dirty_for: float, called_for: float, start: float
 ) -> None:
-    assert timing.start_at(target, OPTIONS, last_event, dirty_for, called_for, NOW) == start
+    assert timing.start_at(target, OPTIONS, times(last_event, dirty_for, called_for), NOW) == start
 
 
 def test_what_was_closed_goes_on_without_a_quiet_period() -> None:
     closed = TargetState("t", dirty=DirtyScope(NOW - 40, A, closed=True), last=LastCall(NOW - 30, NOW - 29))
-    assert timing.start_at(closed, OPTIONS, NOW + 10_000, 40, 29, NOW) == NOW + 31
+    assert timing.start_at(closed, OPTIONS, times(NOW + 10_000, 40, 29), NOW) == NOW + 31
 
 
 @pytest.mark.parametrize(
     ("others", "start"), [(0, NOW + 590), (2, NOW + 470), (9.5, NOW + 20), (20, NOW + 20)]
 )
 def test_the_turns_of_others_have_to_fit_into_max_delay(others: float, start: float) -> None:
-    assert timing.start_at(dirty(), OPTIONS, NOW + 10_000, 10, 0, NOW, others) == start
-    assert timing.start_at(dirty(), DebounceOptions(tracked=True), NOW + 10_000, 10, 0, NOW, others) == start
+    assert timing.start_at(dirty(), OPTIONS, times(NOW + 10_000, 10, 0), NOW, others) == start
+    assert (
+        timing.start_at(dirty(), DebounceOptions(tracked=True), times(NOW + 10_000, 10, 0), NOW, others)
+        == start
+    )
 
 
 def test_no_backoff_is_longer_than_retry_max_or_what_a_late_call_needs() -> None:
     failing = msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 10**6))
-    assert timing.start_at(failing, DebounceOptions(min_interval=900.0), NOW - 40, 10, 0, NOW) == NOW + 910
+    assert (
+        timing.start_at(failing, DebounceOptions(min_interval=900.0), times(NOW - 40, 10, 0), NOW)
+        == NOW + 910
+    )
 
 
 @pytest.mark.parametrize(
@@ -632,11 +660,11 @@ def test_who_wants_a_turn() -> None:
 def test_a_resource_on_its_way_out_waits_for_nothing_more() -> None:
     going = at_once(OPTIONS)
     assert going == msgspec.structs.replace(OPTIONS, quiet_period=0.0, max_delay=0.0)
-    assert timing.start_at(dirty(since=NOW), going, NOW, 0, 0, NOW) == NOW
+    assert timing.start_at(dirty(since=NOW), going, times(NOW, 0, 0), NOW) == NOW
 
 
 def test_a_clean_target_never_starts() -> None:
-    assert timing.start_at(TargetState("t"), OPTIONS, NOW, 0, 0, NOW) is None
+    assert timing.start_at(TargetState("t"), OPTIONS, times(NOW, 0, 0), NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -656,7 +684,7 @@ def test_a_clean_target_never_starts() -> None:
         CLAIMED,
         debounce.resume(CLAIMED, "you"),
         IN_FLIGHT,
-        debounce.broken(IN_FLIGHT, "n1", "E", "no", OPTIONS, NOW, 1.0),
+        debounce.broken(IN_FLIGHT, "n1", CallError("E", "no"), Backoff(OPTIONS, NOW, 1.0)),
         msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 0.25)),
         debounce.completed(IN_FLIGHT, "n1", NOW),
         debounce.located(IN_FLIGHT, "bucket/team/", NOW),

@@ -23,6 +23,7 @@ from caretaker.s3refresh.resource import Read, options_of
 from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.targets.job import JobTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
+from caretaker.s3refresh.timing import TargetTimes
 from testing.s3refreshes import target_spec_of
 
 NOW = 1_800_000_000.0
@@ -456,7 +457,7 @@ def test_the_operator_starts_within_the_bounds(
     asked = NOW - called
     target = dirty(NOW - since, last=LastCall(asked, asked), failure=failure)
     last_event = max(NOW - event, NOW - since)
-    start = timing.start_at(target, options, last_event, 0.0, called, NOW)
+    start = timing.start_at(target, options, TargetTimes(NOW - last_event, called_for=called), NOW)
     assert target.dirty is not None
     earliest, latest = bounds(target, target.dirty, options, NOW)
     assert start is not None

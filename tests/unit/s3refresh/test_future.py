@@ -19,7 +19,8 @@ from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
-from caretaker.s3refresh.snapshot import Discovery, Plan, PlanInput, TargetTimes
+from caretaker.s3refresh.snapshot import Discovery, Plan, PlanInput
+from caretaker.s3refresh.timing import TargetTimes
 
 NOW = 1_800_000_000.0
 YEARS = NOW + 1e9

@@ -10,6 +10,8 @@ from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import debounce
 from caretaker.s3refresh.debounce import (
     UNKNOWN,
+    Backoff,
+    CallError,
     Claim,
     DirtyScope,
     Failure,
@@ -21,8 +23,9 @@ from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
-from caretaker.s3refresh.snapshot import Discovery, End, Plan, PlanInput, Result, TargetTimes
+from caretaker.s3refresh.snapshot import Discovery, End, Plan, PlanInput, Result
 from caretaker.s3refresh.target_tracker import TargetTracker
+from caretaker.s3refresh.timing import TargetTimes
 
 NOW = 1_800_000_000.0
 BUCKET = of_buckets(["bucket"])[0]
@@ -172,7 +175,7 @@ class TestEnds:
             target = planned(target, ends=(End("job-1", "JobFailed"),)).targets[0]
             assert target.failure is not None
             waits.append(target.failure.next_attempt_at - NOW)
-            target = debounce.claim(target, "c1", "two", options, NOW)
+            target = debounce.claim(target, ("c1", "two"), options, NOW)
         assert waits == [30.0, 60.0, 120.0]
         target = planned(target, results=(Result("bucket", "c1", "job-1"),)).targets[0]
         assert planned(target, ends=(End("job-1"),)).targets[0].failure is None
@@ -212,7 +215,12 @@ def test_resuming_nothing_changes_nothing() -> None:
 
 
 def test_an_unknown_outcome_of_another_claim_counts_for_nothing() -> None:
-    assert debounce.unanswered(CLAIMED, "c2", "?", DebounceOptions(), NOW, 1.0, retry_after=9.0) is CLAIMED
+    assert (
+        debounce.unanswered(
+            CLAIMED, "c2", CallError(debounce.UNKNOWN, "?", 9.0), Backoff(DebounceOptions(), NOW, 1.0)
+        )
+        is CLAIMED
+    )
 
 
 def test_buckets_are_targets_of_their_own() -> None:

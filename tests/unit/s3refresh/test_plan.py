@@ -13,7 +13,8 @@ from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import MAX_RECORD_BYTES, plan
-from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result, TargetTimes
+from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result
+from caretaker.s3refresh.timing import TargetTimes
 
 NOW = 1_800_000_000.0
 ONE = Share(id="one", arn="arn:one", bucket="b", group="g")

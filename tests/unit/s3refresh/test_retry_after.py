@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from caretaker.s3refresh import debounce
-from caretaker.s3refresh.debounce import UNKNOWN, Claim, TargetState
+from caretaker.s3refresh.debounce import UNKNOWN, Backoff, CallError, Claim, TargetState
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.targets.retryafter import seconds_of
@@ -54,10 +54,14 @@ def test_seconds_and_dates(header: str, seconds: float) -> None:
     ],
 )
 def test_it_lengthens_the_backoff_up_to_the_longest(retry_after: float, jitter: float, wait: float) -> None:
-    found = debounce.failed(CLAIMED, "c1", "HTTP429", "", OPTIONS, NOW, jitter, retry_after=retry_after)
+    found = debounce.failed(
+        CLAIMED, "c1", CallError("HTTP429", "", retry_after), Backoff(OPTIONS, NOW, jitter)
+    )
     assert found.failure is not None
     assert found.failure.next_attempt_at == NOW + wait
-    kept = debounce.unanswered(CLAIMED, "c1", "", OPTIONS, NOW, jitter, retry_after=retry_after)
+    kept = debounce.unanswered(
+        CLAIMED, "c1", CallError(debounce.UNKNOWN, "", retry_after), Backoff(OPTIONS, NOW, jitter)
+    )
     assert kept.failure is not None
     assert kept.failure.next_attempt_at == NOW + wait
     assert (kept.claim, kept.failure.code) == (CLAIMED.claim, UNKNOWN)
@@ -65,6 +69,6 @@ def test_it_lengthens_the_backoff_up_to_the_longest(retry_after: float, jitter: 
 
 def test_it_never_shortens_it() -> None:
     target = msgspec.structs.replace(CLAIMED, failure=debounce.Failure(3, "HTTP503", "", NOW))
-    found = debounce.failed(target, "c1", "HTTP503", "", OPTIONS, NOW, 1.0, retry_after=120.0)
+    found = debounce.failed(target, "c1", CallError("HTTP503", "", 120.0), Backoff(OPTIONS, NOW, 1.0))
     assert found.failure is not None
     assert found.failure.next_attempt_at == NOW + 240.0
