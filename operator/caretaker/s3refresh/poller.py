@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -132,17 +132,18 @@ class Poller:
         came, by time.monotonic())."""
         return self._messages.waiting(reader)
 
-    async def settle(
+    def settle(
         self, reader: Hashable, done: Iterable[int], returned: Iterable[int], unclaimed: Iterable[int] = ()
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """The reader has handled `done`, wants `returned` again later, and does not know the refreshes of the
-        ends `unclaimed`.
+        ends `unclaimed`. That counts at once: its next pass may begin before the messages are deleted, which
+        the result does.
 
         A message is deleted once all readers have handled it, and a while later if none claims it. A message
         that one reader returns goes back to the queue. Malformed messages stay: their receive count takes
         them to the dead-letter queue.
         """
-        await self._deletions.settle(*self._messages.settle(reader, done, returned, unclaimed))
+        return self._deletions.settle(*self._messages.settle(reader, done, returned, unclaimed))
 
     # ---------------------------------------------------------------- receiving
 

@@ -33,6 +33,9 @@ class Sqs:
         self._last = names.stop
         return {"Messages": [{"MessageId": str(n), "ReceiptHandle": "r", "Body": "{}"} for n in names]}
 
+    async def delete_message_batch(self, **_: Any) -> Any:
+        return {}
+
 
 async def after(*counts: int, wait: int = 20) -> tuple[Poller, list[bool]]:
     """A poller after these receives, and `behind` at each of its notifications."""
@@ -116,3 +119,15 @@ def test_a_queue_that_cannot_be_read_is_tried_again_ever_later() -> None:
         return [later - before for before, later in itertools.pairwise(sqs.asked)]
 
     assert run(asked()) == [1, 2, 5, 15, 30, 30, 0, 1, 2]
+
+
+async def test_a_message_that_is_settled_does_not_wait_for_the_next_pass() -> None:
+    """That pass may begin before its deletion: its events would be refreshed twice."""
+    poller, _ = await after(3)
+    settled = [message.id for message in poller.waiting("owner")[0]]
+    assert len(settled) == 3
+    deletion = poller.settle("owner", settled, [])
+    assert poller.waiting("owner")[0] == ()
+    assert poller.deleted == 0
+    await deletion
+    assert poller.deleted == 3
