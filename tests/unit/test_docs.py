@@ -246,7 +246,7 @@ def test_operations_has_a_section_for_every_reason_that_needs_a_hand(kind: str, 
     page = (ROOT / "docs" / "operations.md").read_text()
     part = page.partition(f"\n## {kind}: what the conditions say\n")[2].partition("\n## ")[0]
     sections = set(" ".join(re.findall(r"^### (.+)$", part, re.MULTILINE)).replace(" and ", " ").split())
-    assert every - FINE[reasons] - sections == set()
+    assert every - FINE[reasons] - sections == set(), "a section in docs/operations.md, or an entry in FINE"
     assert sections - every == set()
 
 
@@ -277,12 +277,13 @@ def test_the_index_of_operations_leads_to_every_reason_and_alert() -> None:
         )
         assert sections is not None
         wanted |= set(order[start + 1 : start + 1 + len(re.findall(r"^### ", sections[1], re.MULTILINE))])
-    assert wanted - {anchor for _, anchor in led} == set()
+    assert wanted - {anchor for _, anchor in led} == set(), "a link in What you see of docs/operations.md"
 
 
 def test_the_index_of_operations_names_every_condition_and_no_other() -> None:
     types = {value for name, value in vars(conditions).items() if name.isupper() and isinstance(value, str)}
-    assert set(re.findall(r"`(\w+)=(?:True|False)`", index())) == types
+    named = set(re.findall(r"`(\w+)=(?:True|False)`", index()))
+    assert named == types, "a row in What you see of docs/operations.md"
 
 
 def test_the_index_of_operations_tells_which_alerts_are_critical() -> None:

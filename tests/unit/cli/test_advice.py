@@ -9,7 +9,7 @@ from caretaker.cli.daemontask.advice import ADVICE, NORMAL, abnormal_conditions,
 
 def test_every_reason_is_either_calm_or_has_advice() -> None:
     reasons = {value for name, value in vars(Reason).items() if name.isupper()}
-    assert reasons == set(ADVICE) | NORMAL
+    assert reasons == set(ADVICE) | NORMAL, "in ADVICE or NORMAL of the kind's cli/.../advice.py"
     assert not set(ADVICE) & NORMAL
 
 

@@ -19,7 +19,7 @@ def test_argo_cd_shows_of_every_state_what_the_page_says() -> None:
         seen.add((state.kind, state.row, word))
     assert wrong == []
     listed = {(*row, argo) for row, words in allowed.items() for _, argo in words}
-    assert listed - seen == set(), "on the page, and in no table of states"
+    assert listed - seen == set(), "in docs/gitops.md, and in no states.py of a kind"
 
 
 @pytest.mark.parametrize("kind", SPECS)
@@ -28,7 +28,8 @@ def test_the_page_tells_every_reason_of_ready(kind: str) -> None:
     rows = [line.split("|")[1:3] for line in spec.splitlines() if line.startswith("| Ready=")]
     reasons = {word for _, said in rows for word in re.findall(r"`(\w+)`", said.partition("(")[0])}
     assert len(reasons) > 8
-    assert reasons == {row for of, row in told() if of == kind} - {UNSEEN, DELETED}
+    rows_here = {row for of, row in told() if of == kind} - {UNSEEN, DELETED}
+    assert reasons == rows_here, "a row of Ready in docs/spec, and one in docs/gitops.md"
 
 
 def test_the_message_is_that_of_ready() -> None:

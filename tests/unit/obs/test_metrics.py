@@ -101,7 +101,7 @@ def test_there_is_no_other_series_of_ours(metrics: Metrics) -> None:
         for family in metrics.registry.collect()
         if family.name.startswith("caretaker_")
     }
-    assert ours == set(EXPECTED)
+    assert ours == set(EXPECTED), "in EXPECTED, at the top of this file"
 
 
 def test_the_process_and_platform_are_told(metrics: Metrics) -> None:

@@ -161,7 +161,7 @@ def test_conditions_come_with_what_to_do_each_reason_once() -> None:
 
 def test_every_reason_is_either_calm_or_has_advice() -> None:
     reasons = {value for name, value in vars(Reason).items() if name.isupper()}
-    assert reasons == set(ADVICE) | NORMAL
+    assert reasons == set(ADVICE) | NORMAL, "in ADVICE or NORMAL of the kind's cli/.../advice.py"
     assert not set(ADVICE) & NORMAL
 
 
