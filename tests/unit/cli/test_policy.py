@@ -14,6 +14,7 @@ from caretaker.cli.imds.plan import faults_of
 from caretaker.cli.imds.status import as_text
 from caretaker.cli.imds.tables import canaries
 from caretaker.cli.manifest import read as manifest
+from caretaker.imds.conditions import STALLING
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.resource import RawPolicy, read
 
@@ -39,6 +40,10 @@ def test_a_conflict_is_a_fault_of_the_file_once_and_at_its_line() -> None:
 def test_what_is_refused_to_whoever_asks_is_no_fault_of_the_file(reason: str) -> None:
     (document,) = manifest("policy.yaml", POLICY).documents
     assert faults_of(document, Status(conditions=[Condition("Ready", "False", reason, "denied")])) == []
+
+
+def test_a_reason_that_ends_by_an_action_of_the_user_names_the_action() -> None:
+    assert [reason for reason in sorted(STALLING) if not advice(reason)] == []
 
 
 @pytest.mark.parametrize("reason", ["CanaryChanging", "CanarySoaking", "Changing"])

@@ -50,6 +50,7 @@ ADVICE: Final = {
     Reason.INSTANCES_FAILING: "see the exceptions below; the changes are retried automatically",
     Reason.BLOCKED_BY_ACCOUNT_POLICY: "change the rule of the account, or remove the option",
     Reason.FIGHTING: "find the other client: CloudTrail records ModifyInstanceMetadataOptions",
+    Reason.NOT_PROBEABLE: "use a policy without spec.verification.probe for the group in the message",
     Reason.WOULD_CUT_CREDENTIALS: "give the operator IRSA or Pod Identity, not --aws-instance-identity",
     Reason.SET_BUT_UNREACHABLE: "see docs/imds-probe.md for the verdict; it names the hop limit it needs",
     Reason.STILL_REACHABLE: "lower the hop limit to 1, or block 169.254.169.254 by a network policy",
