@@ -4,9 +4,8 @@ Pure. Input: the body of an EventBridge event "ECS Container Instance State Chan
 Other fields are ignored, since AWS adds fields.
 """
 
-import json
 import re
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,6 +13,9 @@ DETAIL_TYPE: Final = "ECS Container Instance State Change"
 _CLUSTER: Final = re.compile(r"arn:aws[\w-]*:ecs:([a-z0-9-]+):\d*:cluster/([\w-]{1,255})")
 _INSTANCE: Final = re.compile(r"arn:aws[\w-]*:ecs:[a-z0-9-]+:\d*:container-instance/[\w/-]{1,300}")
 MAX_FAULT: Final = 200
+_ABSENT: Final = msgspec.Raw()
+
+T = TypeVar("T")
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -33,23 +35,41 @@ class Parsed(msgspec.Struct, frozen=True):
     malformed: str = ""
 
 
+class _Event(msgspec.Struct, frozen=True):
+    """Of an event of EventBridge, the fields that are needed. All others are skipped without being decoded:
+    a message may hold 1 MiB of them."""
+
+    detail_type: msgspec.Raw = msgspec.field(name="detail-type", default=_ABSENT)
+    detail: msgspec.Raw = _ABSENT
+
+
+class _Detail(msgspec.Struct, frozen=True, rename="camel"):
+    cluster_arn: msgspec.Raw = _ABSENT
+    container_instance_arn: msgspec.Raw = _ABSENT
+    status: msgspec.Raw = _ABSENT
+    version: msgspec.Raw = _ABSENT
+
+
 def parse(body: str) -> Parsed:
     """The content of a message. Never raises."""
     try:
-        event = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        event = msgspec.json.decode(body, type=_Event)
+    except msgspec.ValidationError:
+        event = _Event()
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return _malformed(f"no JSON: {error}")
-    if not isinstance(event, dict) or not isinstance(event.get("detail-type"), str):
+    detail_type = _field(event.detail_type, str)
+    if detail_type is None:
         return _malformed("no event of EventBridge: it has no detail-type")
-    if event["detail-type"] != DETAIL_TYPE:
+    if detail_type != DETAIL_TYPE:
         return Parsed()
-    detail = event.get("detail")
-    return _notice(detail) if isinstance(detail, dict) else _malformed("its detail is no object")
+    detail = _field(event.detail, _Detail)
+    return _notice(detail) if detail is not None else _malformed("its detail is no object")
 
 
-def _notice(detail: dict[str, Any]) -> Parsed:
-    texts = [detail.get(name) for name in ("clusterArn", "containerInstanceArn", "status")]
-    arn, instance, status = (text if isinstance(text, str) else "" for text in texts)
+def _notice(detail: _Detail) -> Parsed:
+    texts = (detail.cluster_arn, detail.container_instance_arn, detail.status)
+    arn, instance, status = (_field(text, str) or "" for text in texts)
     cluster = _CLUSTER.fullmatch(arn)
     if cluster is None:
         return _malformed(f"detail.clusterArn is no cluster's ARN: {arn}")
@@ -57,9 +77,16 @@ def _notice(detail: dict[str, Any]) -> Parsed:
         return _malformed(f"detail.containerInstanceArn is no container instance's ARN: {instance}")
     if not status:
         return _malformed("detail.status is missing")
-    version = detail.get("version")
-    number = version if isinstance(version, int) and not isinstance(version, bool) else 0
+    number = _field(detail.version, int) or 0
     return Parsed(Notice(cluster[1], cluster[2], instance, status, max(number, 0)))
+
+
+def _field(raw: msgspec.Raw, of: type[T]) -> T | None:
+    """None: it is absent, or of another type."""
+    try:
+        return msgspec.json.decode(raw, type=of)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
 def _malformed(fault: str) -> Parsed:
