@@ -8,7 +8,7 @@ data must not crash the operator.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -131,8 +131,9 @@ class Kind(Protocol, Generic[S, P, O]):
     def requeue(self, snapshot: S, plan: P, outcome: O) -> Next:
         """The time of the next pass. Called before status; decides nothing else."""
 
-    def forget(self, key: Key) -> None:
-        """The resource is gone: drop its entries from memory."""
+    def forget(self, key: Key) -> Awaitable[None] | None:
+        """The resource is gone: drop its entries from memory. A coroutine where I/O belongs to that; the pass
+        runs again if it fails."""
 
     async def quiesce(self, patience: float) -> None:  # noqa: ARG002
         """A stop is near: begin no further call, and have those under way answered and recorded, for at most
@@ -236,7 +237,8 @@ class Controller:
         started = time.perf_counter()
         snapshot = await kind.gather(key)
         if snapshot is None:
-            kind.forget(key)
+            if (cleaning := kind.forget(key)) is not None:
+                await cleaning
             if not self._queue.pending(key):  # else its successor may be there already
                 self._on_gone(key)
             self._status_written.pop(key, None)

@@ -27,6 +27,7 @@ METHODS = {
 }
 STEPS = ["gather", "plan", "recheck", "before", "subject", "status", "observe", "after", "events", "requeue"]
 LIFE = ["path", "forget", "quiesce", "stop"]
+EITHER = "forget"  # a coroutine or not: the loop awaits what it returns
 # What each kind's factory makes, and the two targets behind DaemonTask's.
 CLASSES: list[type] = [typing.get_type_hints(wiring.make)["return"] for wiring in WIRINGS.values()]
 TARGETS: list[type] = [DaemonTaskKind, EcsTarget]
@@ -53,7 +54,7 @@ def test_the_contract_has_the_steps_of_a_pass_and_the_life_of_a_kind() -> None:
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_kind_takes_and_awaits_what_the_contract_says(made: type, name: str) -> None:
     own, contract = getattr(made, name), METHODS[name]
-    assert inspect.iscoroutinefunction(own) == inspect.iscoroutinefunction(contract)
+    assert name == EITHER or inspect.iscoroutinefunction(own) == inspect.iscoroutinefunction(contract)
     if (made, name) in GIVEN:
         assert parameters(own)[:2] == parameters(contract)
     else:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from caretaker.kube.errors import ApiError
 from caretaker.obs.metrics import create_metrics
 from caretaker.runtime.controller import Controller, RequeueAfter
 from caretaker.runtime.work_queue import Key, WorkQueue
@@ -30,6 +31,20 @@ class Seen:
 
     def forget(self, key: Key) -> None:
         """Nothing is kept."""
+
+
+class Cleaned(Seen):
+    """What belongs to its resources is deleted by calls, of which the first one fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    async def forget(self, key: Key) -> None:  # type: ignore[override]  # noqa: ARG002
+        await asyncio.sleep(0)
+        self.calls += 1
+        if self.calls == 1:
+            raise ApiError(503, "ServiceUnavailable")
 
 
 class Loop:
@@ -125,3 +140,17 @@ async def test_a_worker_that_is_torn_out_ends_the_others_after_their_passes() ->
         await asyncio.sleep(0)
     assert not loop.controller.working
     assert loop.seen.passes.empty()
+
+
+async def test_a_resource_is_gone_only_once_its_cleaning_has_succeeded() -> None:
+    queue, kind, gone = WorkQueue(), Cleaned(), asyncio.Queue[Key]()
+    unused: Any = None
+    controller = Controller(unused, queue, [kind], unused, create_metrics("test"), gone.put_nowait)  # type: ignore[list-item]
+    running = asyncio.create_task(controller.run())
+    queue.add(A)
+    async with asyncio.timeout(10):
+        assert await gone.get() == A
+    assert kind.calls == 2
+    assert kind.passes.qsize() == 2, "it was read again"
+    controller.stop()
+    await asyncio.wait({running}, timeout=10)
