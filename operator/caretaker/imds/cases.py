@@ -1,19 +1,19 @@
 """An instance with the changes that this policy may make, and the state of its last attempt. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange
-from caretaker.imds.change_attempts import ChangeAttempt, advance, not_applied, overdue
+from caretaker.imds.change_attempts import NEW, ChangeAttempt, advance, not_applied, overdue
 from caretaker.imds.checks import ObservedInstance, State
 from caretaker.imds.drift import HOP_LIMIT, OptionChange, change_of
-from caretaker.imds.enforce_input import CheckedInstance, EnforceInput
+from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, recorded
 from caretaker.imds.safety_checks import Blocked, blocked, ec2_name, parameters
 
-_NEW: Final = ChangeAttempt()
+_Allowed = tuple[tuple[FieldChange, ...], tuple[Blocked, ...]]
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
@@ -25,11 +25,6 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     attempt: ChangeAttempt
     changes: tuple[FieldChange, ...] = ()
     blocked: tuple[Blocked, ...] = ()
-
-    @property
-    def order(self) -> tuple[int, str]:
-        """Failed ones last."""
-        return (self.attempt.failures, self.checked.node)
 
     @property
     def waits(self) -> bool:
@@ -69,34 +64,49 @@ def concerns(one: CheckedInstance, inputs: EnforceInput) -> bool:
     return one.result.state in ("drifted", "pending") or one.instance in inputs.attempts
 
 
-def case_of(one: CheckedInstance, inputs: EnforceInput, changed: Collection[str]) -> Case:
-    """See Case. `known`: instances that were sent a change, by status."""
-    state, attempt = one.result.state, attempt_of(inputs, one)
-    stay: tuple[Blocked, ...] = ()
-    if one.observed is not None and state == "drifted":
-        mine = [change for change in one.result.changes if change.policy == inputs.me]
-        stay = tuple(
-            why for change in mine if (why := _blocked(change, one, one.observed, inputs)) is not None
+class Cases:
+    """The cases of a pass. The allowed changes are computed once for all instances of a group with the same
+    differences."""
+
+    def __init__(self, inputs: EnforceInput) -> None:
+        self._inputs = inputs
+        self._changed = recorded(inputs.canary, inputs.watched)
+        self._known: dict[tuple[object, ...], _Allowed] = {}
+
+    def of(self, one: CheckedInstance) -> Case:
+        """See Case."""
+        state, attempt, inputs = one.result.state, attempt_of(self._inputs, one), self._inputs
+        stay: tuple[Blocked, ...] = ()
+        if one.observed is not None and state == "drifted":
+            free, stay = self._allowed(one, one.observed)
+            if free:
+                return Case(one, state, _drifted(one, one.observed, attempt, free, inputs), free, stay)
+            # no change is left that this policy may make
+            state = "pending" if _under_way(one) else "compliant"
+        attempt = advance(
+            attempt, state, inputs.now, inputs.pending_timeout, others=one.instance in inputs.others
         )
-        kept = {why.change.field for why in stay}
-        free = tuple(change_of(change) for change in mine if change.field not in kept)
-        if free:
-            return Case(one, state, _drifted(one, one.observed, attempt, free, inputs), free, stay)
-        # no change is left that this policy may make
-        state = "pending" if _under_way(one) else "compliant"
-    attempt = advance(
-        attempt, state, inputs.now, inputs.pending_timeout, others=one.instance in inputs.others
-    )
-    ours = bool(attempt.options) or one.instance in changed or not inputs.canary_instances
-    if state == "pending" and not ours and overdue(attempt, inputs.now, inputs.pending_timeout):
-        # Another client has sent it: report it, and do not send it again.
-        attempt = not_applied(attempt, inputs.now, inputs.pending_timeout)
-    return Case(one, state, attempt, (), stay)
+        ours = bool(attempt.options) or one.instance in self._changed or not inputs.canary_instances
+        if state == "pending" and not ours and overdue(attempt, inputs.now, inputs.pending_timeout):
+            # Another client has sent it: report it, and do not send it again.
+            attempt = not_applied(attempt, inputs.now, inputs.pending_timeout)
+        return Case(one, state, attempt, (), stay)
+
+    def _allowed(self, one: CheckedInstance, observed: ObservedInstance) -> _Allowed:
+        """(allowed changes, blocked ones)."""
+        alike = (id(one.result.changes), one.group, observed.unfit_tags)
+        if alike not in self._known:
+            mine = [change for change in one.result.changes if change.policy == self._inputs.me]
+            stay = [why for change in mine if (why := _blocked(change, one, observed, self._inputs))]
+            kept = {why.change.field for why in stay}
+            free = tuple(change_of(change) for change in mine if change.field not in kept)
+            self._known[alike] = free, tuple(stay)
+        return self._known[alike]
 
 
 def attempt_of(inputs: EnforceInput, one: CheckedInstance) -> ChangeAttempt:
     """The last attempt that the process remembers."""
-    return inputs.attempts.get(one.instance) or _NEW
+    return inputs.attempts.get(one.instance) or NEW
 
 
 def with_failure(checked: CheckedInstance, attempt: ChangeAttempt | None) -> CheckedInstance:
@@ -137,6 +147,8 @@ def _drifted(
     inputs: EnforceInput,
 ) -> ChangeAttempt:
     """Advanced with the parameters that would be sent now, to compare them with those sent before."""
+    if attempt is NEW:  # as of thousands of instances
+        return attempt
     if not attempt.options:
         return advance(attempt, "drifted", inputs.now, inputs.pending_timeout)
     fields = [change.field for change in free]

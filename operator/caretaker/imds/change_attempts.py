@@ -59,6 +59,9 @@ class ChangeAttempt(msgspec.Struct, frozen=True):
         return len(self.reversals) >= REVERSALS
 
 
+NEW: Final = ChangeAttempt()
+
+
 def refused(attempt: ChangeAttempt) -> bool:
     """Whether EC2 definitely rejected the change, as far as this process has seen."""
     rejected = attempt.trouble[0] not in ("", NO_ANSWER, Reason.NOT_APPLIED)
@@ -179,7 +182,7 @@ def _reversed(attempt: ChangeAttempt, now: float) -> ChangeAttempt:
 def _rest(attempt: ChangeAttempt, now: float) -> ChangeAttempt:
     """The part that is kept longest: the reversals of the last hour, or the hour without changes."""
     if not attempt.reversals:
-        return ChangeAttempt()
+        return NEW
     if attempt.fighting and now < attempt.not_before:
         return ChangeAttempt(reversals=attempt.reversals, not_before=attempt.not_before)
     return ChangeAttempt(reversals=tuple(at for at in attempt.reversals if now - at < REVERSAL_SECONDS))

@@ -3,7 +3,7 @@
 Chosen instances are written to status before the first call.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -50,22 +50,32 @@ class Choice(msgspec.Struct, frozen=True):
 def covered(cases: Sequence[Case], record: Record, inputs: EnforceInput) -> frozenset[str]:
     """Instances whose changes have all passed in their group."""
     passed, without = record.passed, not inputs.canary_instances
+    groups = {group for group, _ in passed}
     return frozenset(
         case.checked.instance
         for case in cases
-        if without or all((case.checked.group, one) in passed for one in case.changes)
+        if without
+        or not case.changes
+        or (case.checked.group in groups and all((case.checked.group, one) in passed for one in case.changes))
     )
 
 
 def able(cases: Sequence[Case], inputs: EnforceInput) -> Mapping[GroupChange, Collection[str]]:
-    """Instances that may join the canary of their change. One whose change failed is not waited for, and none
+    """Instances that may join the canary of their group. One whose change failed is not waited for, and none
     is when status has no room for as many canaries as the spec now asks for."""
-    running = sum(one.phase != "Failed" for one in inputs.canary.groups) if inputs.canary is not None else 0
+    canaries = inputs.canary.groups if inputs.canary is not None else ()
+    running = sum(one.phase != "Failed" for one in canaries)
     if running * inputs.canary_instances > MAX_CANARIES:
         return {}
+    having = {(one.kind, one.name) for one in canaries}
     groups: dict[GroupChange, set[str]] = {}
     for case in cases:
-        if case.fit and not case.attempt.failures and not case.attempt.fighting:
+        if (
+            case.checked.group in having
+            and case.fit
+            and not case.attempt.failures
+            and not case.attempt.fighting
+        ):
             groups.setdefault((case.checked.group, case.changes), set()).add(case.checked.instance)
     return groups
 
@@ -81,11 +91,11 @@ def choose(
     instances that may differ."""
     pick = _Pick(record, inputs)
     first = [case for case in cases if case.checked.instance not in follow]
-    for case in cases:
+    for case in pick.while_free(cases):
         pick.again(case)
-    for case in sorted(first, key=pick.has_failed):
+    for case in pick.while_free(sorted(first, key=pick.has_failed)):
         pick.first(case)
-    for case in cases:
+    for case in pick.while_free(cases):
         if case.checked.instance in follow:
             pick.follower(case)
     # Without its tags an instance may be of any group.
@@ -137,6 +147,7 @@ class _Pick:
         self._room = MAX_CHANGED - sum(len(group.instances) for group in record.changed)
         running = sum(one.phase != "Failed" for one in self._canaries.values())
         self._slots = MAX_CANARIES - running * inputs.canary_instances
+        self._full = self._batch <= 0 or not any(self._left.values())
         self._writes: list[Write] = []
         self._read: list[CheckedInstance] = []
         self._later = False
@@ -154,6 +165,13 @@ class _Pick:
         changed = together((*self._record.changed, *self._changed))
         record = msgspec.structs.replace(self._record, canaries=canaries, changed=changed)
         return Choice(record, tuple(self._writes), tuple(self._read), self._later)
+
+    def while_free(self, cases: Iterable[Case]) -> Iterator[Case]:
+        """The cases until the limits allow no further call: most are left for later passes."""
+        for case in cases:
+            if self._full:
+                return
+            yield case
 
     def has_failed(self, case: Case) -> bool:
         """Whether the instance was in a failed canary."""
@@ -240,6 +258,7 @@ class _Pick:
         self._left[one.region] -= 1
         self._writes.append(Write(one.instance, one.region, options))
         self._read.append(one)
+        self._full = len(self._writes) >= self._batch or not any(self._left.values())
 
 
 def _names(canary: GroupCanary) -> set[str]:
@@ -250,7 +269,13 @@ def _within(case: Case, canary: GroupCanary) -> bool:
     return case.checked.instance in _names(canary)
 
 
+def has_room(canary: GroupCanary, inputs: EnforceInput) -> bool:
+    """Whether an instance may still join the canary."""
+    return canary.phase == "Changing" and len(canary.instances) < inputs.canary_instances
+
+
 def joins(case: Case, canary: GroupCanary, inputs: EnforceInput) -> bool:
     """Whether the instance may join a canary in phase Changing."""
-    room = canary.phase == "Changing" and len(canary.instances) < inputs.canary_instances
-    return room and case.fit and canary.changes == case.changes and not _within(case, canary)
+    return (
+        has_room(canary, inputs) and case.fit and canary.changes == case.changes and not _within(case, canary)
+    )

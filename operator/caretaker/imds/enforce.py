@@ -6,6 +6,7 @@ decide the number of changes.
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -16,10 +17,10 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, GroupCanary
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.canary import Fault, Record, status, step
-from caretaker.imds.cases import Case, attempt_of, case_of, concerns
-from caretaker.imds.change_attempts import ChangeAttempt
+from caretaker.imds.cases import Case, Cases, attempt_of, concerns
+from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.change_state import runs
-from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, joins, restore
+from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, has_room, joins, restore
 from caretaker.imds.drift import change_of
 from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, recorded
 from caretaker.imds.safety_checks import Blocked
@@ -64,9 +65,9 @@ def enforce(
 ) -> Enforced:
     """See Enforced. `elsewhere`: instances in status that the policy no longer selects."""
     changed = recorded(inputs.canary, inputs.watched)
-    items = [case_of(one, inputs, changed) for one in every if concerns(one, inputs)]
-    left = (one for one in items if one.changes_now(inputs))
-    cases = sorted(left, key=lambda one: (one.checked.instance not in inputs.first, *one.order))
+    known = Cases(inputs)
+    items = [known.of(one) for one in every if concerns(one, inputs)]
+    cases = _ordered((one for one in items if one.changes_now(inputs)), inputs)
     instances = {one.instance: one for one in (*elsewhere, *every) if one.instance in changed}
     blocked = {
         one.checked.instance: [change_of(why.change) for why in one.blocked] for one in items if one.blocked
@@ -82,7 +83,9 @@ def enforce(
         choice = restore(instances, record, inputs)
     else:
         choice = Choice(record)
-    phase, message = stop or _phase(items, cases, follow, choice.record, inputs)
+    pending = sum(one.waits for one in items)
+    phase, message = stop or _phase(pending, cases, follow, choice.record, inputs)
+    tried = [one for one in items if one.attempt is not NEW]
     made = Enforced(
         writes=choice.writes,
         asks=asks(cases, choice.writes, inputs) if choice.writes or inputs.stopped is not None else (),
@@ -98,15 +101,17 @@ def enforce(
         attempts={
             one.checked.instance: one.attempt
             for one in items
-            if one.attempt != attempt_of(inputs, one.checked)
+            if one.attempt is not (before := attempt_of(inputs, one.checked)) and one.attempt != before
         },
         blocked=tuple((one.checked.instance, why) for one in items for why in one.blocked),
-        pending=_pending(items),
-        failing=sum(bool(one.attempt.trouble[0]) or one.attempt.fighting for one in cases),
-        fighting=sum(one.attempt.fighting for one in items if one.state == "drifted"),
+        pending=pending,
+        failing=sum(
+            bool(one.attempt.trouble[0]) or one.attempt.fighting for one in cases if one.attempt is not NEW
+        ),
+        fighting=sum(one.attempt.fighting for one in tried if one.state == "drifted"),
         account_blocked=tuple(
             one.attempt.trouble[1]
-            for one in items
+            for one in tried
             if one.state == "drifted" and one.attempt.trouble[0] == Reason.BLOCKED_BY_ACCOUNT_POLICY
         ),
         slowed=inputs.slowed,
@@ -114,8 +119,16 @@ def enforce(
     return msgspec.structs.replace(made, wake=_wake(made, cases, follow, choice, inputs))
 
 
-def _pending(items: Iterable[Case]) -> int:
-    return sum(one.waits for one in items)
+def _ordered(cases: Iterable[Case], inputs: EnforceInput) -> list[Case]:
+    """Those whose dry run EC2 allowed first, failed ones last."""
+    return sorted(
+        cases,
+        key=lambda one: (
+            one.checked.instance not in inputs.first,
+            one.attempt.failures,
+            one.checked.node,
+        ),
+    )
 
 
 def _ahead(
@@ -225,8 +238,8 @@ def _unready(record: Record) -> str:
 
 
 def _too_wide(every: Sequence[CheckedInstance], inputs: EnforceInput) -> tuple[str, str] | None:
-    checked = sum(one.result.state in ("compliant", "drifted", "pending") for one in every)
-    drifted = sum(one.result.state == "drifted" for one in every)
+    states = Counter(one.result.state for one in every)
+    checked, drifted = states["compliant"] + states["drifted"] + states["pending"], states["drifted"]
     if drifted * 100 <= inputs.max_drift_percent * checked:
         return None
     return Reason.DRIFT_TOO_WIDE, (
@@ -240,13 +253,13 @@ def _too_wide(every: Sequence[CheckedInstance], inputs: EnforceInput) -> tuple[s
 
 
 def _phase(
-    items: Iterable[Case],
+    pending: int,
     cases: Sequence[Case],
     follow: Collection[str],
     record: Record,
     inputs: EnforceInput,
 ) -> tuple[str, str]:
-    left, pending = len(cases), _pending(items)
+    left = len(cases)
     if not left and not pending:
         return Reason.ENFORCED, "no instance is left to change"
     message = f"{left} instance(s) left to change, {pending} pending in EC2"
@@ -320,7 +333,7 @@ def _wake(
     record = choice.record
     running = any(one.phase != "Failed" for one in record.canaries.values())
     hold = base.hold and not (base.phase == Reason.NOT_PROBEABLE and running)
-    mine = [] if hold else [case for case in cases if _moves(case, follow, record, inputs)]
+    mine = [] if hold else _moving(cases, follow, record, inputs)
     later = [case.attempt.not_before - inputs.now for case in mine]
     times = [seconds for seconds in later if seconds > 0]
     if base.pending or base.writes:
@@ -345,6 +358,23 @@ def _ends(canary: GroupCanary, inputs: EnforceInput) -> float:
     if inputs.proved is not None and canary.since == format_time(inputs.wall):
         return POLL_SECONDS  # the next pass requests its probe
     return (soaked_at(canary, inputs) - inputs.wall) / inputs.tick
+
+
+def _moving(
+    cases: Iterable[Case], follow: Collection[str], record: Record, inputs: EnforceInput
+) -> list[Case]:
+    """Cases whose change may be sent when it is due."""
+    changing = {group: one for group, one in record.canaries.items() if one.phase == "Changing"}
+    members = {one.instance for canary in changing.values() for one in canary.instances}
+    open_still = {group for group, one in changing.items() if has_room(one, inputs)}
+    return [
+        case
+        for case in cases
+        if case.checked.instance in members
+        or case.checked.instance in follow
+        or case.checked.group in open_still
+        if _moves(case, follow, record, inputs)
+    ]
 
 
 def _moves(case: Case, follow: Collection[str], record: Record, inputs: EnforceInput) -> bool:

@@ -81,7 +81,7 @@ class PlanInput(msgspec.Struct, frozen=True):
     desired: Sequence[Desired] = ()  # of each member, in order; () = not computed yet
 
 
-class Plan(msgspec.Struct):
+class Plan(msgspec.Struct, frozen=True):
     """The result of a pass. `exceptions` without their times."""
 
     summary: Summary = Summary()
@@ -300,6 +300,8 @@ def _enforced(
     """The decisions of Enforce, and the checked instances with the failures of their last attempts."""
     made = enforce([one for _, one in checked], inputs, elsewhere)
     attempts = {**inputs.attempts, **made.attempts}
+    if not attempts:
+        return made, list(checked)
     return made, [(member, with_failure(one, attempts.get(one.instance))) for member, one in checked]
 
 
