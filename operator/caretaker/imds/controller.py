@@ -32,7 +32,7 @@ from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
 from caretaker.imds.plan import Plan, PlanInput
 from caretaker.imds.policy_state import PolicyState
-from caretaker.imds.prober import Prober
+from caretaker.imds.prober import Prober, unserved
 from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
 from caretaker.imds.status import events_of, status_of
 from caretaker.imds.verify import Probing
@@ -66,6 +66,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     wanting: frozenset[str] = frozenset()  # policies that probe
     lost: bool = False  # instances are to be asked for again soon
     reread: bool = False  # the plan's readings are of this pass
+    events: int = 0  # events of nodes and of other policies before the first read
 
 
 class ControllerOptions(msgspec.Struct, frozen=True):
@@ -113,7 +114,8 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             client,
             scale,
         )
-        self._prober = Prober(client, options.namespace, options.probe_image, _unserved(options))
+        no_probe = unserved(options.daemontasks, options.watched, options.namespace)
+        self._prober = Prober(client, options.namespace, options.probe_image, no_probe)
         self._waiting: dict[Key, float] = {}  # for a probe, since when
         self._modifier = InstanceModifier(
             aws.ec2_writer,
@@ -124,6 +126,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             instance_identity=options.instance_identity,
         )
         self._specs: dict[Key, Spec | None] = {}
+        self._events = 0  # of nodes and policies, for which the known policies were enqueued
         self._watched: dict[Key, frozenset[str]] = {}  # Nodes whose readiness is waited for
         self._nodes: dict[str, tuple[Node, InstanceRef]] = {}
         nodes.subscribe(self._node_changed)
@@ -141,11 +144,13 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
                 if name in nodes:
                     self._add(key)
         if policy_inputs(old) != policy_inputs(new):
+            self._events += 1
             for key in self._specs:
                 self._add_after(key, JOIN_SECONDS * self._scale)
 
-    def forget(self, key: Key) -> None:
-        """The resource is gone; other policies win its options."""
+    async def forget(self, key: Key) -> None:
+        """The resource is gone; other policies win its options. Its probes stop."""
+        await self._unprobed(key.name)
         self._metrics.forget(key.name)
         self._waiting.pop(key, None)
         self._watched.pop(key, None)
@@ -163,7 +168,16 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         self._watched.clear()
         self._metrics.clear()
 
+    def _known(self, snapshot: Snapshot, key: Key, spec: Spec | None) -> None:
+        """Enqueue the others if the spec differs, and a new policy again if it missed an event."""
+        if key not in self._specs and self._events != snapshot.events:
+            self._add_after(key, JOIN_SECONDS * self._scale)
+        if key not in self._specs or spec != self._specs[key]:
+            self._others(key)
+        self._specs[key] = spec
+
     def _others(self, key: Key) -> None:
+        self._events += 1
         for other in self._specs:
             if other != key:
                 self._add(other)
@@ -174,29 +188,22 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         """The policy, all policies, the nodes, and their instances as EC2 describes them."""
         if (problem := self.unseen()) is not None:
             raise problem
+        events = self._events
         try:
             raw = await self._client.get(self.path(key), RawPolicy)
         except ApiError as error:
             if not error.not_found:
                 raise
-            await self._unprobed(key.name)
             return None
         mine = read(raw)
-        if key not in self._specs or mine.spec != self._specs[key]:
-            self._others(key)
-        self._specs[key] = mine.spec
         refusal = self._refused(mine)
         if mine.spec is None or refusal is not None or mine.spec.suspend:
-            await self._unprobed(key.name)
-            return Snapshot(StatusInput(mine, refusal), None)
+            return Snapshot(StatusInput(mine, refusal), None, events=events)
         listed, _ = await self._client.list(policy_path(), RawPolicy)
         every = [read(one) for one in listed]
         policies = [policy for one in every if (policy := one.policy()) is not None]
         if all(policy.name != mine.meta.name for policy in policies):
             return None  # deleted between the two reads
-        if not mine.enforces:
-            self._modifier.forget(key)
-            self._watched.pop(key, None)
         policy_state = self._modifier.of(key, mine.meta.uid) if mine.enforces else None
         unsure = policy_state.unsure() if policy_state is not None else ()
         nodes = list(self._nodes.values())
@@ -209,9 +216,10 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         )
         wanting = self._wanting(every)
         found = await self._probed(mine, found)
-        if policy_state is None:
-            return Snapshot(found.status_input, found.plan_input, found.age, wanting=wanting, lost=found.lost)
-        return self._enforcing(mine, found, policy_state, wanting)
+        snapshot = Snapshot(
+            found.status_input, found.plan_input, found.age, wanting=wanting, lost=found.lost, events=events
+        )
+        return snapshot if policy_state is None else self._enforcing(mine, snapshot, found, policy_state)
 
     def _wanting(self, every: Iterable[Read]) -> frozenset[str]:
         """The policies that probe."""
@@ -246,13 +254,19 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         )
 
     def _enforcing(
-        self, mine: Read, found: GatherResult, policy_state: PolicyState, wanting: frozenset[str]
+        self, mine: Read, snapshot: Snapshot, found: GatherResult, policy_state: PolicyState
     ) -> Snapshot:
         """The same with the inputs of Enforce."""
         inputs = self._modifier.enforce_input(mine, policy_state, found.targets)
         plan_input = msgspec.structs.replace(found.plan_input, enforce_input=inputs)
         status_input = msgspec.structs.replace(found.status_input, refused=policy_state.refused)
-        return Snapshot(status_input, plan_input, found.age, found.targets, policy_state, wanting, found.lost)
+        return msgspec.structs.replace(
+            snapshot,
+            status_input=status_input,
+            plan_input=plan_input,
+            targets=found.targets,
+            policy_state=policy_state,
+        )
 
     def _refused(self, mine: Read) -> tuple[str, str] | None:
         if mine.spec is None:
@@ -286,12 +300,20 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
     async def before(self, snapshot: Snapshot, plan: Plan) -> str:
         """Store the results of the plan, and have nodes probed; no option is changed before status has it.
         Why the probe's task could not be written, or ""."""
+        key, mine = self._key(snapshot), snapshot.status_input.read
+        self._known(snapshot, key, mine.spec)
         if plan.enforced is not None and snapshot.policy_state is not None:
             instances = {ref.instance for _, ref in self._nodes.values()}
             self._modifier.note(snapshot.policy_state, plan.enforced, instances)
-            self._watched[self._key(snapshot)] = watched(plan.enforced)
-        name, verified = snapshot.status_input.read.meta.name, plan.verified
-        if snapshot.plan_input is None or not (verified is not None or self._prober.serves(name)):
+            self._watched[key] = plan.enforced.nodes
+        elif snapshot.plan_input is not None and not mine.enforces:
+            self._modifier.forget(key)
+            self._watched.pop(key, None)
+        name, verified = mine.meta.name, plan.verified
+        if snapshot.plan_input is None:
+            await self._unprobed(name)
+            return ""
+        if verified is None and not self._prober.serves(name):
             return ""
         marks, first = (verified.marks, verified.first) if verified is not None else ({}, frozenset[str]())
         return await self._prober.want(name, marks, snapshot.wanting, self._nodes, first)
@@ -304,7 +326,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             await self._modifier.carry_out(
                 mine, snapshot.policy_state, plan.enforced.writes, snapshot.targets
             )
-        elif snapshot.policy_state is not None and snapshot.policy_state.unseen and _rests(plan):
+        elif snapshot.policy_state is not None and snapshot.policy_state.unseen and plan.rests:
             snapshot.policy_state.unseen = False
             self._others(self._key(snapshot))  # the changed instances are different for them, too
 
@@ -375,26 +397,3 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         waited = now - self._waiting.setdefault(self._key(snapshot), now)
         first, most = PROBE_SECONDS
         return min(max(waited / 4, first * self._scale), most * self._scale)
-
-
-def _unserved(options: ControllerOptions) -> str:
-    """Why the probe's task would not run."""
-    if not options.daemontasks:
-        return "the operator runs no DaemonTasks (--kinds), and the probe is one: have it serve daemontasks"
-    if options.watched in (None, options.namespace):
-        return ""
-    return (
-        f"the operator runs DaemonTasks of namespace {options.watched} alone (--namespace), and the probe's "
-        f"would be in its own, {options.namespace}: run it without --namespace, or in that one"
-    )
-
-
-def _rests(plan: Plan) -> bool:
-    """Whether nothing of the policy is under way."""
-    return plan.enforced is not None and not (plan.enforced.left or plan.enforced.pending)
-
-
-def watched(enforced: Enforced) -> frozenset[str]:
-    """The Nodes of canaries and of recently changed instances."""
-    canaries = enforced.canary.groups if enforced.canary is not None else ()
-    return frozenset(one.node for group in (*canaries, *enforced.changed) for one in group.instances)

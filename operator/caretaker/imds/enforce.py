@@ -59,6 +59,12 @@ class Enforced(msgspec.Struct, frozen=True):
     slowed: bool = False
     wake: float | None = None
 
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The Nodes of canaries and of recently changed instances."""
+        canaries = self.canary.groups if self.canary is not None else ()
+        return frozenset(one.node for group in (*canaries, *self.changed) for one in group.instances)
+
 
 def enforce(
     every: Sequence[CheckedInstance], inputs: EnforceInput, elsewhere: Sequence[CheckedInstance] = ()

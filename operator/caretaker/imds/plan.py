@@ -98,6 +98,11 @@ class Plan(msgspec.Struct, frozen=True):
     verified: Verified | None = None
     sources: Findings = Findings()  # those of `groups`, and the others
 
+    @property
+    def rests(self) -> bool:
+        """Whether Enforce has nothing under way."""
+        return self.enforced is not None and not (self.enforced.left or self.enforced.pending)
+
 
 def plan(plan_input: PlanInput) -> Plan:
     """See Plan."""

@@ -196,3 +196,15 @@ def _nodes(body: Mapping[str, Any]) -> list[str]:
         return [term["matchFields"][0]["values"][0] for term in terms]
     except (KeyError, IndexError, TypeError):
         return []
+
+
+def unserved(daemontasks: bool, watched: str | None, namespace: str) -> str:
+    """Why the probe's task would not run."""
+    if not daemontasks:
+        return "the operator runs no DaemonTasks (--kinds), and the probe is one: have it serve daemontasks"
+    if watched in (None, namespace):
+        return ""
+    return (
+        f"the operator runs DaemonTasks of namespace {watched} alone (--namespace), and the probe's "
+        f"would be in its own, {namespace}: run it without --namespace, or in that one"
+    )

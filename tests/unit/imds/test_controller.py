@@ -105,7 +105,7 @@ async def test_an_operator_that_would_not_run_the_probe_says_so(options: dict[st
 
 async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_changes() -> None:
     added: list[Key] = []
-    made = kind(add=added.append)
+    made = kind(add=added.append, daemontasks=False)
     one = ChangedInstance("i-1", "n1", "2026-01-01T00:00:00Z")
     changed = (ChangedGroup("", "", (FieldChange("httpTokens", "optional", "required"),), (one,)),)
     policy_state: Any = SimpleNamespace(keep=None, only=lambda _: None, begins=lambda *_: None)
@@ -129,3 +129,19 @@ async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_cha
 def test_an_instance_that_was_not_told_is_asked_for_again_soon() -> None:
     lost = msgspec.structs.replace(SEEN, lost=True)
     assert kind().requeue(lost, Plan(), "").delay == 10.0
+
+
+@pytest.mark.parametrize("missed", [True, False])
+async def test_an_event_in_the_first_pass_of_a_policy_brings_another_one(missed: bool) -> None:
+    later: list[Key] = []
+    made = kind(daemontasks=False)
+    made._add_after = lambda key, _: later.append(key)
+    node = Node("n1", "n1", {}, provider_id="", ready=True, ready_since=5.0)
+    made._node_changed(None, node)
+    read = msgspec.structs.replace(SEEN, plan_input=None, events=1)
+    if missed:
+        made._node_changed(None, msgspec.structs.replace(node, name="n2", uid="n2"))
+    await made.before(read, Plan())
+    assert later == [Key("IMDSPolicy", "", "p")] * missed
+    await made.before(read, Plan())
+    assert len(later) == missed, "only the first pass could miss one"

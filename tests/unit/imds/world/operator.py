@@ -203,7 +203,7 @@ class Operator:
         kind = self.kind
         snapshot = await kind.gather(key)
         if snapshot is None:
-            kind.forget(key)
+            await kind.forget(key)
             return None
         plan = kind.plan(snapshot)
         for _ in range(3):
