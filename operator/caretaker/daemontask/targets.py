@@ -53,7 +53,6 @@ class Targets(Kind[TargetSnapshot, Any, Any]):
             return None
         if has_ecs(raw):
             return await self._ecs.gather(key, *read_ecs(raw))
-        self._ecs.forget(key)
         return await self._nodes.gather(key, raw)
 
     def plan(self, snapshot: TargetSnapshot) -> Any:
@@ -67,6 +66,9 @@ class Targets(Kind[TargetSnapshot, Any, Any]):
 
     async def before(self, snapshot: TargetSnapshot, plan: Any) -> Any:
         """The target's writes."""
+        if not isinstance(snapshot, EcsSnapshot):
+            meta = snapshot.task.metadata
+            self._ecs.forget(Key(self.kind, meta.namespace, meta.name))  # of an earlier task of this name
         return await self._of(snapshot).before(snapshot, plan)
 
     async def after(self, snapshot: TargetSnapshot, plan: Any, outcome: Any) -> None:

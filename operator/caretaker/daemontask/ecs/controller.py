@@ -1,4 +1,4 @@
-"""The ECS target in the reconcile loop: gathers the state of clusters and starts their checks.
+"""The ECS target in the reconcile loop: gathers the state of clusters, starts and stops their workers.
 
 Thin: plan.py decides, and no pass waits for AWS. A check runs beside the passes and asks for a pass at its
 end. Setting a desired count twice does no harm, so nothing is recorded before it.
@@ -23,7 +23,7 @@ from caretaker.daemontask.ecs import plan as planning
 from caretaker.daemontask.ecs.call_failures import QUEUE
 from caretaker.daemontask.ecs.plan import Plan
 from caretaker.daemontask.ecs.reader import Readers
-from caretaker.daemontask.ecs.snapshot import Snapshot
+from caretaker.daemontask.ecs.snapshot import Snapshot, unchecked
 from caretaker.daemontask.ecs.status import status_of, transitions
 from caretaker.daemontask.ecs.worker import Worker
 from caretaker.daemontask.resource import KIND, task_path, user_of
@@ -74,32 +74,23 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
 
     async def gather(self, key: Key, task: DaemonTask, invalid: str) -> Snapshot:  # type: ignore[override]
         """The present state of the clusters. Targets has read the task."""
-        spec = task.spec.ecs
-        refusal = self._refused(key, spec, invalid)
-        suspend = task.spec.suspend
-        worker = self._workers.get(key)
-        wanted = spec if refusal is None and not suspend else None
-        if worker is not None and (worker.uid != task.metadata.uid or worker.spec != wanted):
-            del self._workers[key]
-            await worker.end()
-            await self._readers.leave(key)
-            worker = None
-        if worker is None and wanted is not None:
-            worker = self._begin(key, task.metadata.uid, wanted)
-        seen = Snapshot(
+        snapshot = Snapshot(
             meta=task.metadata,
-            spec=spec,
+            spec=task.spec.ecs,
             status=task.status,
-            suspend=suspend,
+            suspend=task.spec.suspend,
             now=time.time(),
             clock=time.monotonic(),
-            refusal=refusal,
+            refusal=self._refused(key, task.spec.ecs, invalid),
             scale=self._scale,
         )
-        if worker is None:
-            return seen
+        if snapshot.idle or snapshot.spec is None:
+            return snapshot
+        worker = self._workers.get(key)
+        if worker is None or not worker.serves(task.metadata.uid, snapshot.spec):
+            return msgspec.structs.replace(snapshot, clusters=unchecked(snapshot.spec))
         return msgspec.structs.replace(
-            seen, clusters=dict(worker.clusters), listing=worker.listing, queue=worker.queue
+            snapshot, clusters=dict(worker.clusters), listing=worker.listing, queue=worker.queue
         )
 
     def _refused(self, key: Key, spec: EcsSpec | None, invalid: str) -> tuple[str, str] | None:
@@ -110,7 +101,24 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
         )
         return (Reason.NOT_GRANTED, "; ".join(map(str, found))) if found else None
 
-    def _begin(self, key: Key, uid: str, spec: EcsSpec) -> Worker:
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """See plan.py."""
+        return planning.plan(snapshot)
+
+    async def before(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Replace the worker of another task or spec, and start the checks."""
+        key, uid = _key(snapshot), snapshot.meta.uid
+        spec = None if snapshot.idle else snapshot.spec
+        worker = self._workers.get(key)
+        if worker is not None and (spec is None or not worker.serves(uid, spec)):
+            del self._workers[key]
+            await worker.end()
+            await self._readers.leave(key)
+            worker = None
+        if spec is not None:
+            (worker or self._start(key, uid, spec)).begin(plan)
+
+    def _start(self, key: Key, uid: str, spec: EcsSpec) -> Worker:
         def on_news() -> None:
             self._add(key)
 
@@ -121,16 +129,6 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
         queue, url = ClientKey.of(aws, "sqs", user=user), spec.events.sqs_queue_url
         worker.reader = self._readers.join(key, queue, url, worker.hear, on_news)
         return worker
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """See plan.py."""
-        return planning.plan(snapshot)
-
-    async def before(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Start the checks."""
-        worker = self._workers.get(_key(snapshot))
-        if worker is not None and worker.uid == snapshot.meta.uid and worker.spec == snapshot.spec:
-            worker.begin(plan)
 
     def path(self, key: Key) -> str:
         """See resource.py."""

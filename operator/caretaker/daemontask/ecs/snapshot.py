@@ -35,6 +35,11 @@ class ClusterState(msgspec.Struct, frozen=True):
     calls: int = 0  # of the last check
 
 
+def unchecked(spec: EcsSpec) -> dict[str, ClusterState]:
+    """The clusters that the spec names, before their first check."""
+    return {name: ClusterState() for name in spec.clusters}
+
+
 class Listing(msgspec.Struct, frozen=True):
     """The clusters of the account, where spec.ecs.clusters is empty."""
 

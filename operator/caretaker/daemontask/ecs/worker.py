@@ -37,7 +37,7 @@ from caretaker.daemontask.ecs.envelope import Notice
 from caretaker.daemontask.ecs.instances import Instances
 from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, Plan, backoff
 from caretaker.daemontask.ecs.reader import Reader
-from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, unchecked
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
 from caretaker.obs.ecs_metrics import EcsMetrics
@@ -62,7 +62,7 @@ class Worker:
     ) -> None:
         self.uid = uid
         self.spec = spec
-        self.clusters: dict[str, ClusterState] = {name: ClusterState() for name in spec.clusters}
+        self.clusters: dict[str, ClusterState] = unchecked(spec)
         self.listing = Listing()
         self.reader: Reader | None = None
         self._ecs = ecs
@@ -72,6 +72,10 @@ class Worker:
         self._instances: dict[str, Instances] = {}
         self._facts: dict[str, tuple[Facts, float]] = {}  # cluster -> facts, and since when they are gathered
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def serves(self, uid: str, spec: EcsSpec) -> bool:
+        """Whether it is the worker of this task and spec."""
+        return self.uid == uid and self.spec == spec
 
     async def end(self) -> None:
         """Cancel all checks."""

@@ -1,0 +1,83 @@
+"""The steps of a pass over an ECS target: which of them starts and stops the worker."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from caretaker.api.daemontask import DaemonTask, Spec
+from caretaker.api.ecs import EcsSpec
+from caretaker.api.grants import Grants
+from caretaker.api.objects import WireMeta
+from caretaker.daemontask.ecs.controller import EcsTarget
+from caretaker.daemontask.resource import KIND
+from caretaker.obs.metrics import create_metrics
+from caretaker.runtime.work_queue import Key
+from unit.daemontask.ecs.build import spec
+
+KEY = Key(KIND, "ops", "agents")
+
+
+class Silent:
+    """AWS that never answers, and notes who asks."""
+
+    def __init__(self, asked: list[str]) -> None:
+        self.asked = asked
+
+    def __getattr__(self, method: str) -> Any:
+        async def answer(**_: Any) -> Any:
+            self.asked.append(method)
+            await asyncio.Event().wait()
+
+        return answer
+
+
+class Accounts:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def ecs(self, _: Any) -> Any:
+        return Silent(self.asked)
+
+    sqs = ecs
+
+
+def task(of: EcsSpec, **fields: Any) -> DaemonTask:
+    meta = WireMeta(name="agents", namespace="ops", uid=fields.pop("uid", "u1"))
+    return DaemonTask(metadata=meta, spec=Spec(ecs=of, **fields))
+
+
+async def settle() -> None:
+    """Tasks that have begun run to their first call."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_reading_starts_and_stops_nothing() -> None:
+    aws: Any = Accounts()
+    target = EcsTarget(aws, Grants.default("ops"), create_metrics("test"), lambda _: None)
+    first = await target.gather(KEY, task(spec("prod")), "")
+    await settle()
+    assert (list(first.clusters), aws.asked) == (["prod"], [])
+    await target.before(first, target.plan(first))
+    await settle()
+    assert sorted(aws.asked) == ["describe_services", "receive_message"]
+    checking = await target.gather(KEY, task(spec("prod")), "")
+    assert checking.clusters["prod"].busy
+    for changed in (task(spec("test")), task(spec("prod"), uid="u2"), task(spec("prod"), suspend=True)):
+        other = await target.gather(KEY, changed, "")
+        assert not any(cluster.busy for cluster in other.clusters.values())
+    again = await target.gather(KEY, task(spec("prod")), "")
+    assert msgspec.structs.asdict(again)["clusters"] == msgspec.structs.asdict(checking)["clusters"]
+    await target.stop()
+
+
+async def test_a_suspended_target_asks_nothing_after_its_pass() -> None:
+    aws: Any = Accounts()
+    target = EcsTarget(aws, Grants.default("ops"), create_metrics("test"), lambda _: None)
+    for suspend in (False, True):
+        snapshot = await target.gather(KEY, task(spec("prod"), suspend=suspend), "")
+        await target.before(snapshot, target.plan(snapshot))
+        await settle()
+    assert not [each for each in asyncio.all_tasks() if each.get_name().startswith("ecs-")]
+    assert sorted(aws.asked) == ["describe_services", "receive_message"]
