@@ -15,6 +15,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Filter
 from caretaker.daemontask import events as task_events
 from caretaker.daemontask import plan as task_plan
+from caretaker.daemontask import recheck
 from caretaker.daemontask.ecs import plan as ecs_plan
 from caretaker.daemontask.ecs import snapshot as ecs_snapshot
 from caretaker.daemontask.ecs import status as ecs_status
@@ -71,10 +72,10 @@ def task(of: DaemonTask) -> Snapshot:
 def planned_task(snapshot: Snapshot) -> Any:
     """The plan, what is to be read again before it is carried out, what status says of it, and events."""
     plan = task_plan.plan(snapshot)
-    task_plan.doubtful(snapshot, plan)
-    task_plan.unlisted(snapshot, plan)
+    recheck.doubtful(snapshot, plan)
+    recheck.unlisted(snapshot, plan)
     status = status_of(snapshot, plan, Outcome())
-    return task_events.transitions(snapshot.task.status, status, plan.duplicates), status
+    return task_events.transitions(snapshot.task.status, status, plan.nodes.duplicates), status
 
 
 def policy(of: Read) -> tuple[StatusInput, policy_plan.PlanInput]:

@@ -100,7 +100,7 @@ def _lines(text: str) -> int:
 
 def failed_pods(current: Forecast) -> Iterable[tuple[str, Pod | None]]:
     """Each failed node with the Pod that its record is about, None when that is gone."""
-    for report in sorted(current.plan.failed, key=lambda r: r.node.name):
+    for report in sorted(current.plan.nodes.failed, key=lambda r: r.node.name):
         pods, entry = _pods(current, report.node.uid), report.entry
         yield (
             report.node.name,

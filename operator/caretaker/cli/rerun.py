@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
         snapshot = await observe(session.client, raw)
         wanted = nodes
         if args.failed:
-            wanted = [report.node.name for report in forecast(snapshot).plan.failed]
+            wanted = [report.node.name for report in forecast(snapshot).plan.nodes.failed]
             if not wanted:
                 print(f"no node of DaemonTask {name} has failed: nothing to run again")
                 return 0

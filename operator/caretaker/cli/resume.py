@@ -61,10 +61,10 @@ async def _task(session: Session, name: str) -> int:
             "nothing to resume"
         )
     # A node's clock may be ahead of ours: its failure would count as one that came later.
-    ends = [format_micros(r.entry.finished_at) for r in current.plan.failed if r.entry is not None]
+    ends = [format_micros(r.entry.finished_at) for r in current.plan.nodes.failed if r.entry is not None]
     stamp = stamp_after(current.snapshot.now, ends)
     await annotate(session, raw, task_path(raw.metadata.namespace, name), lambda _: {names.RESUME_AT: stamp})
-    print(_describe(name, current.plan.hold, len(current.plan.failed)))
+    print(_describe(name, current.plan.hold, len(current.plan.nodes.failed)))
     return 0
 
 

@@ -125,25 +125,27 @@ def _in_the_way(inputs: StatusInput) -> Trouble | None:
     refused that stands between two tries, too; a complete rollout is none the less complete for it."""
     trouble = inputs.outcome.trouble
     if trouble is None:
-        all_refused = inputs.snapshot.refused_until and inputs.plan.refused and not inputs.outcome.started
+        all_refused = (
+            inputs.snapshot.refused_until and inputs.plan.nodes.refused and not inputs.outcome.started
+        )
     else:
         all_refused = inputs.snapshot.refused_until and trouble.reason == Reason.POD_CREATION_REFUSED
     if all_refused and inputs.complete:
         return None
-    if all_refused and inputs.plan.refused:
+    if all_refused and inputs.plan.nodes.refused:
         return Trouble(Reason.POD_CREATION_REFUSED, refused_message(inputs))
     return None if trouble is None or trouble.reason == Reason.POD_DELETION_REFUSED else trouble
 
 
 def _stuck(inputs: StatusInput) -> ConditionState | None:
-    if not (inputs.plan.stuck or inputs.plan.jammed) or inputs.busy or inputs.complete:
+    if not (inputs.plan.nodes.stuck or inputs.plan.launch.jammed) or inputs.busy or inputs.complete:
         return None
     return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, stuck_message(inputs)
 
 
 def _refused_nodes(inputs: StatusInput) -> ConditionState | None:
     """Refused Pods are reported once no other node waits; one refused node does not delay the others."""
-    if not inputs.plan.refused or inputs.pending or inputs.complete:
+    if not inputs.plan.nodes.refused or inputs.pending or inputs.complete:
         return None
     return "False", Reason.POD_CREATION_REFUSED, refused_message(inputs)
 
@@ -172,7 +174,7 @@ def _all_blocked(inputs: StatusInput) -> ConditionState | None:
 
 
 def _rolling(inputs: StatusInput) -> ConditionState | None:
-    refused = f"; {refused_message(inputs)}" if inputs.plan.refused else ""
+    refused = f"; {refused_message(inputs)}" if inputs.plan.nodes.refused else ""
     return "False", Reason.ROLLING_OUT, f"{progress(inputs)}{refused}"
 
 
@@ -236,9 +238,9 @@ LARGE_PODS: Final = (
 
 def _moving(inputs: StatusInput) -> ConditionState:
     """Progressing of a task without a fault."""
-    budget = inputs.plan.budget
+    budget = inputs.plan.launch.budget
     if budget is not None and not budget.nodes:
-        return "False", Reason.HELD_BY_BUDGET, held_words(budget, inputs.pending, inputs.plan.outdated)
+        return "False", Reason.HELD_BY_BUDGET, held_words(budget, inputs.pending, inputs.plan.launch.outdated)
     if inputs.waits_for_tick:
         return "True", Reason.AWAITING_SCHEDULE, f"first run at {format_time(inputs.plan.tick.next)}"
     if inputs.complete:
@@ -251,13 +253,13 @@ def _moving(inputs: StatusInput) -> ConditionState:
 
 def _late(inputs: StatusInput) -> str:
     """Which nodes have been waiting for longer than the progress deadline; empty if none has."""
-    if inputs.plan.stuck or inputs.plan.jammed:
+    if inputs.plan.nodes.stuck or inputs.plan.launch.jammed:
         return stuck_message(inputs)
     if inputs.complete:
         return ""
     began = waiting_since(inputs.snapshot.task, inputs.snapshot.revision, inputs.snapshot.now)
-    blocked = (r for r in inputs.plan.blocked if _overdue(inputs, r, began))
-    overdue = {r.node.name: "Unschedulable" for r in inputs.plan.unplaced}
+    blocked = (r for r in inputs.plan.nodes.blocked if _overdue(inputs, r, began))
+    overdue = {r.node.name: "Unschedulable" for r in inputs.plan.nodes.unplaced}
     overdue |= {r.node.name: r.decision.reason for r in blocked}
     if not overdue:
         return ""
@@ -289,7 +291,9 @@ def _nodes_failed(inputs: StatusInput) -> tuple[str, str] | None:
 def _ledger_corrupt(inputs: StatusInput) -> tuple[str, str] | None:
     corrupt = inputs.snapshot.ledger.corrupt
     # With AtMostOnce the next pass finds an entry that can be read: it stands until the user has looked.
-    unknown = {r.node.name for r in inputs.plan.failed if r.entry is not None and was_unreadable(r.entry)}
+    unknown = {
+        r.node.name for r in inputs.plan.nodes.failed if r.entry is not None and was_unreadable(r.entry)
+    }
     if not (corrupt or unknown):
         return None
     nodes = corrupt.keys() | unknown
@@ -323,7 +327,7 @@ def _bad_annotation(inputs: StatusInput) -> tuple[str, str] | None:
 def _refused(inputs: StatusInput) -> tuple[str, str] | None:
     trouble = inputs.outcome.trouble
     throttled = trouble is not None and not inputs.snapshot.refused_until
-    if inputs.plan.refused and not throttled:
+    if inputs.plan.nodes.refused and not throttled:
         return Reason.POD_CREATION_REFUSED, refused_message(inputs)
     return (trouble.reason, trouble.message) if trouble is not None else None
 

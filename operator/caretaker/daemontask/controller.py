@@ -8,7 +8,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
@@ -17,18 +16,20 @@ from caretaker.api.conditions import PROGRESSING, Reason
 from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.objects import Node, Pod, WireNode
+from caretaker.daemontask.apply import Applier
 from caretaker.daemontask.events import transitions
-from caretaker.daemontask.intents import TOKEN, given_up, is_new_end, withdrawn
+from caretaker.daemontask.intents import TOKEN, given_up
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.plan import Plan, doubtful, keep_slots, plan, unlisted
-from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl, run_all
+from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.pod_control import PodControl, run_all
 from caretaker.daemontask.pods import pod_cost, revisions_of
+from caretaker.daemontask.recheck import doubtful, unlisted
 from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.results import figures
-from caretaker.daemontask.shards import Shards, Written, write_refusal
+from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
@@ -43,14 +44,6 @@ from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
-
-# Seconds between two ledger writes of a task; below the queue's second, or each would take two passes.
-FLUSH_INTERVAL: Final = 0.9
-
-# Seconds within which the first intents of a pass count as a look at the ledger, however long the writes
-# take. Its Pods are then sent for CONFIRMED_SECONDS, and with the timeout of that write (5 s) this stays
-# below intents.PATIENCE: until then no operator takes the Pod for one that will not come.
-INTENT_SECONDS: Final = 11.0
 
 
 class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
@@ -75,6 +68,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self._nodes = by_name
         self._index = PodIndex(pods)
         self._pod_control = PodControl(client, pods, scale)
+        self._applier = Applier(self._pod_control, metrics.daemontask, scale)
         self._task_states = task_states
         self._metrics = metrics
         self._scale = scale
@@ -126,7 +120,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         state.backoff_limit = task.spec.backoff_limit
         if not invalid and state.template_error is None:
             state.template_error = await self._check_template(task, revision)
-        ledger = _loaded(state).ledger(reported, strict=task.spec.at_most_once)
+        ledger = state.loaded_shards.ledger(reported, strict=task.spec.at_most_once)
         snapshot = self._snapshot(task, state, ledger, invalid or state.template_error or "")
         return msgspec.structs.replace(snapshot, former=former)
 
@@ -141,10 +135,12 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         # The belief of the plan, kept before the first await: the store may be newer afterwards.
         believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
         state = self._state(snapshot)
-        unsure = dict(state.unsure) if plan.starts else {}
+        unsure = dict(state.unsure) if plan.launch.starts else {}
         hidden = unlisted(snapshot, plan) | {name: uid for uid, name in unsure.items()}
-        shards, asked = _loaded(state), time.monotonic()
-        known = not plan.starts or await shards.current(start.node_name for start in plan.starts)
+        shards, asked = state.loaded_shards, time.monotonic()
+        known = not plan.launch.starts or await shards.current(
+            start.node_name for start in plan.launch.starts
+        )
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
         lost = given_up(snapshot.ledger.entries, plan.records)
         gone = all(await run_all(self._pod_control.is_gone(snapshot, plan.records[name]) for name in lost))
@@ -162,31 +158,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     async def before(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
-        state, outcome = self._state(snapshot), Outcome()
-        state.trouble, state.queued = None, plan.queued > 0
-        state.idle = not (plan.starts or plan.replaced or plan.paced_at)
-        state.unplaced = frozenset(report.node.uid for report in plan.unplaced)
-        state.trouble = await self._record(snapshot, plan, state)
-        if state.trouble is None:
-            refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
-            state.still_there(pod for pod in plan.deletes if pod.uid not in gone)
-            keep_slots(plan, gone)
-            state.queued = plan.queued > 0
-            started, complete = await self._pod_control.start(
-                snapshot, plan.starts, state, plan.budget_boundary
-            )
-            outcome.created, outcome.started = len(started), frozenset(started)
-            state.idle = not plan.paced_at and (state.idle or bool(started))
-            await self._withdraw(snapshot, plan, state)
-            more = snapshot.one_at_a_time and state.trouble is None and plan.queued > 0 and not plan.paced_at
-            plan.more = plan.more or more or not (complete and as_seen)
-            state.trouble = state.trouble or refused
-        outcome.trouble = state.trouble
-        outcome.conflicts, outcome.unlabelled = tuple(state.conflicts), frozenset(state.unlabelled)
-        shards = _loaded(state)
-        outcome.shards, outcome.recorded = shards.count, len(shards.node_names)
-        outcome.writes = shards.write_counts(snapshot.task.status.ledger)
-        return outcome
+        return await self._applier.apply(snapshot, plan, self._state(snapshot))
 
     def path(self, key: Key) -> str:
         """See resource.py."""
@@ -215,18 +187,16 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
         """See events.py."""
-        return transitions(snapshot.task.status, status, plan.duplicates)
+        return transitions(snapshot.task.status, status, plan.nodes.duplicates)
 
     def requeue(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
         state = self._state(snapshot)
-        refused = outcome.trouble.reason if outcome.trouble is not None else ""
-        if plan.more and not refused:
+        refused = outcome.trouble is not None
+        if outcome.more and not refused:
             return Next(at_once=True)
-        delay = requeue_after(
-            plan, refused=refused, planned=snapshot.now, flush_at=state.flush_at, now=time.time()
-        )
-        return Next(delay, retry=bool(refused), after=state.retry_after if refused else 0.0)
+        delay = requeue_after(plan, outcome, planned=snapshot.now, flush_at=state.flush_at, now=time.time())
+        return Next(delay, retry=refused, after=state.retry_after if refused else 0.0)
 
     async def read(self, key: Key) -> RawTask | None:
         """The task; None when it is gone, or going: the garbage collector takes Pods and ledger, which name
@@ -266,7 +236,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     def _snapshot(self, task: DaemonTask, state: TaskState, ledger: Ledger, invalid: str) -> Snapshot:
         assert state.eligibility_rules is not None  # noqa: S101 - gather has just set it
-        shards, now = _loaded(state), time.time()
+        shards, now = state.loaded_shards, time.time()
         allowed, wait = state.allowed(time.monotonic())
         pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
         return Snapshot(
@@ -307,76 +277,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             logger.warning("the template could not be checked: %s", error)
             return None
 
-    async def _record(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Trouble | None:
-        """One patch per shard, at most once a second. Returns the refusal of a quota or a policy. Until their
-        intents are written, nothing starts."""
-        shards, lost = _loaded(state), snapshot.ledger.lost > 0
-        decided = lost and plan.hold != Reason.LEDGER_LOST
-        nodes = {*plan.records, *(start.node_name for start in plan.starts)}
-        if in_the_way := shards.taken(nodes, lost=lost):
-            return Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way)
-        if not (plan.records or plan.intents or plan.forget or shards.unmarked or decided):
-            state.flush_at = 0.0
-            return None
-        now = time.time()
-        interval = FLUSH_INTERVAL * self._scale
-        # A clock that was set back must not hold it up; while a shard is lost, status would forget that.
-        if not lost and 0 <= now - state.flushed < interval:
-            state.flush_at = state.flushed + interval
-            if plan.intents:
-                plan.starts, plan.intents, plan.more = [], {}, False
-            return None
-        known = snapshot.ledger.entries
-        ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
-        state.unstarted.update((entry.node_uid, entry.intent) for entry in plan.intents.values())
-        meta, old = snapshot.task.metadata, snapshot.task.status.ledger
-        try:
-            written = await shards.write(meta, plan.records, plan.forget, plan.intents, old, decided=decided)
-        except (ApiError, Conflict) as error:
-            if not (refusal := write_refusal(error, shards)):
-                raise
-            logger.warning("the ledger cannot be written: %s", refusal)
-            return Trouble(Reason.LEDGER_WRITE_REFUSED, refusal)
-        state.flushed, state.flush_at = now, 0.0
-        await self._check_after_write(plan, state, written)
-        state.recorded(plan.records.values())
-        for entry in ended:
-            self._metrics.daemontask.runs.labels(entry.result).inc()
-            if entry.started_at and not (entry.intent or entry.rejections):
-                self._metrics.daemontask.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
-        return None
-
-    async def _check_after_write(self, plan: Plan, state: TaskState, written: Written) -> None:
-        """The time from which the ledger counts as read, after it was written.
-
-        An intent is a check by itself: no other operator starts its run, nor gives it up within PATIENCE.
-        Starts that were too late are left to the next plan. Without intents, a slow write needs another read.
-        """
-        now = time.monotonic()
-        if plan.intents:
-            late = len(plan.intents) - len(written.intents)
-            plan.intents, plan.queued, plan.more = written.intents, plan.queued + late, plan.more or late > 0
-            plan.starts = [start for start in plan.starts if start.node_name in plan.intents]
-            state.confirmed = min(now, written.began + INTENT_SECONDS * self._scale)
-        elif plan.starts and now - state.confirmed > CONFIRMED_SECONDS / 2 * self._scale:
-            shards = _loaded(state)
-            if not await shards.current(start.node_name for start in plan.starts):
-                shards.loaded = False
-                raise Conflict("the ledger was written meanwhile")
-            state.confirmed = now
-
-    async def _withdraw(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> None:
-        """Take back at once the intents of this pass whose Pods were certainly not created: that knowledge
-        would not survive a crash. Failures here are left to the next plan."""
-        back = {
-            name: withdrawn(entry)
-            for name, entry in plan.intents.items()
-            if state.unstarted.get(entry.node_uid) == entry.intent
-        }
-        if back:
-            await _loaded(state).write(snapshot.task.metadata, back, ())
-            state.withdrawn(back.values())
-
     def _state(self, snapshot: Snapshot) -> TaskState:
         return self._task_states.of(_key(snapshot), snapshot.task.metadata.uid)
 
@@ -392,8 +292,3 @@ def _identity(node: Node | None) -> tuple[str, str] | None:
 def _key(snapshot: Snapshot) -> Key:
     meta = snapshot.task.metadata
     return Key(KIND, meta.namespace, meta.name)
-
-
-def _loaded(state: TaskState) -> Shards:
-    assert state.shards is not None  # noqa: S101 - gather sets it before anything else can run
-    return state.shards

@@ -19,7 +19,7 @@ PREDECESSOR_TERMINATING: Final = "PredecessorTerminating"
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")
 
 
-class Decision(msgspec.Struct, gc=False):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """The state of one node, and its needs."""
 
     state: State

@@ -76,7 +76,7 @@ def forecast(snapshot: Snapshot) -> Forecast:
     gated = planned.rollout.gated
     waiting = [r for r in found.values() if r.decision.start and (r.decision.failing or not gated)]
     holders = [report for report in found.values() if report.decision.slot]
-    room = room_for(snapshot, planned.desired, max(len(holders) + len(waiting), planned.desired))
+    room = room_for(snapshot, planned.nodes.desired, max(len(holders) + len(waiting), planned.nodes.desired))
     assignment = SlotAssignment()
     if not planned.hold:
         assignment = share_out(snapshot, room.width, holders, waiting, len(waiting))

@@ -3,6 +3,8 @@
 Pure: (task, node, its live Pods, now) -> Decision.
 """
 
+from msgspec.structs import replace
+
 from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import CRASH_LOOP, Node, Pod
 from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Decision, State
@@ -26,10 +28,8 @@ def decide_live(inputs: DecisionInput, node: Node, eligibility: Eligibility, liv
         or _bound_pod(inputs, node, keep)
     )
     if inputs.spec.concurrency_policy == "Replace" and eligibility.kind == "fits" and not decision.delete:
-        decision.replace = keep if _is_superseded(inputs, node, keep) else None
-    decision.delete = (*decision.delete, *extra)
-    decision.duplicates = bool(extra)
-    return decision
+        decision = replace(decision, replace=keep if _is_superseded(inputs, node, keep) else None)
+    return replace(decision, delete=(*decision.delete, *extra), duplicates=True) if extra else decision
 
 
 def _is_superseded(inputs: DecisionInput, node: Node, pod: Pod) -> bool:

@@ -30,7 +30,7 @@ def lost_nodes(inputs: StatusInput) -> str:
 
 def first_failed(inputs: StatusInput) -> str:
     """The first node that has failed, and why; status.failedNodes has the others."""
-    first = min(inputs.plan.failed, key=lambda report: report.node.name)
+    first = min(inputs.plan.nodes.failed, key=lambda report: report.node.name)
     code = first.entry.exit_code if first.entry is not None else None
     why = first.decision.reason + (f", exit code {code}" if code is not None else "")
     return f"first {first.node.name}: {why}"
@@ -48,11 +48,11 @@ def progress(inputs: StatusInput) -> str:
         if count:
             parts.append(f"{count} {word}")
     text = ", ".join(parts)
-    waiting = inputs.plan.waiting
-    if inputs.pending and inputs.plan.resting:
-        text += f"; {inputs.plan.resting} slot(s) are held by minSuccessSeconds"
-    if inputs.plan.budget is not None:
-        text += f"; {allowed_words(inputs.plan.budget)}"
+    waiting = inputs.plan.nodes.waiting
+    if inputs.pending and inputs.plan.nodes.resting:
+        text += f"; {inputs.plan.nodes.resting} slot(s) are held by minSuccessSeconds"
+    if inputs.plan.launch.budget is not None:
+        text += f"; {allowed_words(inputs.plan.launch.budget)}"
     if inputs.plan.rollout.gated and not inputs.plan.hold:
         text += f"; {_gated(inputs)}"
     if inputs.plan.rollout.probing and inputs.pending:
@@ -74,10 +74,10 @@ def _gated(inputs: StatusInput) -> str:
 
 
 def stuck_message(inputs: StatusInput) -> str:
-    late = inputs.plan.stuck or inputs.plan.jammed
+    late = inputs.plan.nodes.stuck or inputs.plan.launch.jammed
     first = min(late, key=lambda r: r.node.name)
     seconds = inputs.snapshot.task.spec.progress_deadline_seconds
-    slots = "; they hold every slot" if inputs.plan.jammed else ""
+    slots = "; they hold every slot" if inputs.plan.launch.jammed else ""
     return (
         f"{len(late)} node(s) have not moved for longer than progressDeadlineSeconds ({seconds} s){slots}, "
         f"first {first.node.name}: {first.decision.reason}; {progress(inputs)}"
@@ -86,9 +86,10 @@ def stuck_message(inputs: StatusInput) -> str:
 
 def refused_message(inputs: StatusInput) -> str:
     """The nodes whose Pods the API server refuses, and its message."""
-    first = min(inputs.plan.refused, key=lambda r: r.node.name)
+    refused = inputs.plan.nodes.refused
+    first = min(refused, key=lambda r: r.node.name)
     slowly = "; one node is tried at a time until one gets its Pod" if inputs.snapshot.refused_until else ""
     return (
-        f"the API server refuses the Pods of {len(inputs.plan.refused)} node(s), first {first.node.name}: "
+        f"the API server refuses the Pods of {len(refused)} node(s), first {first.node.name}: "
         f"{first.decision.message}{slowly}"
     )

@@ -16,7 +16,7 @@ Every check returns a Decision or None; the first that answers wins.
 
 from collections.abc import Mapping
 
-import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.conditions import Reason
 from caretaker.api.objects import Node, Pod
@@ -73,7 +73,7 @@ def decide(
         settled = _unended(inputs, node, live, entry)
     settled = dated(settled, inputs.now) if settled is not None else None
     if unrecorded is not None and node.uid in inputs.unplaced:
-        inputs = msgspec.structs.replace(inputs, unplaced=inputs.unplaced - {node.uid})  # that Pod was placed
+        inputs = replace(inputs, unplaced=inputs.unplaced - {node.uid})  # that Pod was placed
     decision = (
         (
             (_worn_out(inputs, node, live, entry) or decide_live(inputs, node, eligibility, live))
@@ -89,15 +89,11 @@ def decide(
         or _recorded(inputs, node, settled)
         or _waiting(inputs, node, eligibility, settled)
     )
-    if settled is not None and settled is not entry:
-        decision.record = settled
-        decision.start = ""  # the record comes first: the next name follows from it
-        decision.wake = decision.wake or inputs.now
+    if settled is not None and settled is not entry:  # the record comes first: the next name follows from it
+        decision = replace(decision, record=settled, start="", wake=decision.wake or inputs.now)
     if settled is not None and settled.attempts and decision.state not in ("excluded", "succeeded", "failed"):
-        decision.failing = decision.failing or _failing_since(inputs, node, settled)
-    if inputs.namesakes:
-        _keep_slot_of_predecessor(inputs, node, decision)
-    return decision
+        decision = replace(decision, failing=decision.failing or _failing_since(inputs, node, settled))
+    return _with_slot_of_predecessor(inputs, node, decision) if inputs.namesakes else decision
 
 
 def _failing_since(inputs: DecisionInput, node: Node, entry: Entry) -> float:
@@ -110,17 +106,17 @@ def _failing_since(inputs: DecisionInput, node: Node, entry: Entry) -> float:
     return float(entry.failing_since or entry.finished_at)
 
 
-def _keep_slot_of_predecessor(inputs: DecisionInput, node: Node, decision: Decision) -> None:
+def _with_slot_of_predecessor(inputs: DecisionInput, node: Node, decision: Decision) -> Decision:
     """A Pod of this task on the node of that name that this one replaced may run on the same machine."""
     pod = inputs.namesakes.get(node.uid)
     if pod is None or pod.owner_uid != inputs.task_uid:
-        return
+        return decision
     if not decision.slot and not is_lost(inputs, node, pod):
-        decision.slot, decision.slot_until = True, 0.0
-        decision.slot_for, decision.slot_since = PREDECESSOR_TERMINATING, pod.deletion_asked
+        held_for, since = PREDECESSOR_TERMINATING, pod.deletion_asked
+        decision = replace(decision, slot=True, slot_until=0.0, slot_for=held_for, slot_since=since)
     late = pod.deletion_asked + inputs.spec.progress_deadline_seconds
     moments = (decision.wake, late, lost_at(inputs, node, pod))
-    decision.wake = min((at for at in moments if at > inputs.now), default=0.0)
+    return replace(decision, wake=min((at for at in moments if at > inputs.now), default=0.0))
 
 
 def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod | None]:
@@ -181,7 +177,7 @@ def _settle(inputs: DecisionInput, node: Node, entry: Entry | None) -> Entry | N
         return entry
     settled = absorb_own_reboot(inputs.task_uid, inputs.spec, entry, node, inputs.now)
     if settled is entry and reboot_loop(entry, inputs.now):
-        return msgspec.structs.replace(
+        return replace(
             entry,
             result="Failed",
             reason=REBOOT_LOOP,
@@ -204,12 +200,16 @@ def _worn_out(inputs: DecisionInput, node: Node, live: list[Pod], entry: Entry |
         return None
     going = terminating(inputs, node, [pod])
     decision = _recorded(inputs, node, entry) or going
-    if pod.deletion:
-        decision.slot, decision.slot_until, decision.wake = going.slot, going.slot_until, going.wake
-        decision.slot_for, decision.slot_since = PREDECESSOR_TERMINATING, going.since
-    else:
-        decision.slot, decision.delete = True, (pod,)
-    return decision
+    if not pod.deletion:
+        return replace(decision, slot=True, delete=(pod,))
+    return replace(
+        decision,
+        slot=going.slot,
+        slot_until=going.slot_until,
+        slot_for=PREDECESSOR_TERMINATING,
+        slot_since=going.since,
+        wake=going.wake,
+    )
 
 
 def _recorded(inputs: DecisionInput, node: Node, entry: Entry | None) -> Decision | None:
@@ -218,13 +218,12 @@ def _recorded(inputs: DecisionInput, node: Node, entry: Entry | None) -> Decisio
         return None
     if entry.result == "Failed":
         return Decision("failed", entry.reason, entry.message, since=float(entry.finished_at))
-    decision = Decision("succeeded", since=float(entry.finished_at))
     if inputs.spec.min_success_seconds:
-        _hold_slot(inputs, node, entry, decision)
-    return decision
+        return _resting(inputs, node, entry)
+    return Decision("succeeded", since=float(entry.finished_at))
 
 
-def _hold_slot(inputs: DecisionInput, node: Node, entry: Entry, decision: Decision) -> None:
+def _resting(inputs: DecisionInput, node: Node, entry: Entry) -> Decision:
     """minSuccessSeconds: the slot is freed once the node has stayed Ready that long after its success.
 
     Bounded by the progress deadline: a node that goes NotReady for good must not hold a slot for ever. One
@@ -232,14 +231,15 @@ def _hold_slot(inputs: DecisionInput, node: Node, entry: Entry, decision: Decisi
     """
     ended, since = float(entry.finished_at), past(node.ready_since, inputs.now)
     watched = ended + inputs.spec.min_success_seconds
-    if not node.ready and since <= watched:
-        decision.failing = max(ended, since)
+    failing = max(ended, since) if not node.ready and since <= watched else 0.0
     until = max(ended, since) + inputs.spec.min_success_seconds
     bound = watched + inputs.spec.progress_deadline_seconds
-    if inputs.now < bound and (not node.ready or inputs.now < until):
-        decision.slot = True
-        decision.reason = "MinSuccessSeconds"
-        decision.wake = decision.slot_until = min(until if node.ready else bound, bound)
+    if inputs.now >= bound or (node.ready and inputs.now >= until):
+        return Decision("succeeded", since=ended, failing=failing)
+    end = min(until if node.ready else bound, bound)
+    return Decision(
+        "succeeded", "MinSuccessSeconds", since=ended, slot=True, slot_until=end, failing=failing, wake=end
+    )
 
 
 def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry: Entry | None) -> Decision:
@@ -263,17 +263,21 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
         not_before = max(not_before, refusal.until)
     waits = inputs.now < not_before
     decision = _wanting(inputs, again, refusal, BACKOFF if waits else QUEUED)
-    if node.uid in inputs.unplaced or node.uid in inputs.deprioritised:
-        decision.slot = False  # it got no Pod, or no room for one, when it was last tried: others go first
+    # One that got no Pod, or no room for one, when it was last tried holds no slot: others go first.
+    slot = decision.slot and node.uid not in inputs.unplaced and node.uid not in inputs.deprioritised
     if waits:
-        decision.wake = min(not_before, decision.wake or not_before)
-        decision.slot_until = (decision.slot_until or not_before) if decision.slot else 0.0
-        return decision
+        wake = min(not_before, decision.wake or not_before)
+        until = (decision.slot_until or not_before) if slot else 0.0
+        return replace(decision, slot=slot, slot_until=until, wake=wake)
     retry = entry if entry is not None and trigger == RETRY else None
-    decision.start, decision.nonce = trigger, nonce
-    decision.seq = 1 + (entry.seq if entry else 0) + inputs.seq_skips.get(node.uid, 0)
-    decision.attempt = 1 + (retry.attempts + retry.disruptions if retry else 0)
-    return decision
+    return replace(
+        decision,
+        slot=slot,
+        start=trigger,
+        seq=1 + (entry.seq if entry else 0) + inputs.seq_skips.get(node.uid, 0),
+        attempt=1 + (retry.attempts + retry.disruptions if retry else 0),
+        nonce=nonce,
+    )
 
 
 def _blocked(inputs: DecisionInput, eligibility: Eligibility, again: Entry | None) -> Decision:

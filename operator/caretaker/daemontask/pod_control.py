@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from caretaker.api.conditions import Reason
@@ -16,6 +16,7 @@ from caretaker.api.hashing import h10
 from caretaker.api.names import LABEL_NODE_HASH, LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.plan import Launch
 from caretaker.daemontask.pods import PodEncoder, Start, pod_name
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.task_state import TaskState
@@ -53,16 +54,14 @@ class PodControl:
 
     # ------------------------------------------------------------------ create
 
-    async def start(
-        self, snapshot: Snapshot, starts: list[Start], state: TaskState, budget_boundary: float = 0.0
-    ) -> tuple[list[str], bool]:
+    async def start(self, snapshot: Snapshot, launch: Launch, state: TaskState) -> tuple[list[str], bool]:
         """Slow start: one Pod at a time, one more with every success, none after a failure that concerns all
-        of them nor from `budget_boundary` on, when budgets allow another number; the width reached is kept
+        of them nor from the budgets' boundary on, when they allow another number; the width reached is kept
         for the next pass. Returns (names of the nodes that have a Pod now and had none before, whether no
         other plan is needed at once): starts that were not tried need another look at the ledger or the
         budgets first, and a refused one leaves its slot to another node."""
-        left, state.again = deque(starts), False
-        if not starts:
+        left, state.again = deque(launch.starts), False
+        if not left:
             return [], True
         until = state.confirmed + CONFIRMED_SECONDS * self._scale
         async with self._yielding:
@@ -75,7 +74,10 @@ class PodControl:
         async def create() -> None:
             """One slot of the width; a slow answer holds up this slot and no other."""
             while (
-                left and state.trouble is None and time.monotonic() < until and not _is_past(budget_boundary)
+                left
+                and state.trouble is None
+                and time.monotonic() < until
+                and not _is_past(launch.budget_boundary)
             ):
                 if begun and state.bulk.spent(state.pod_cost, time.monotonic()):
                     return  # another task of the namespace was quicker
@@ -86,7 +88,9 @@ class PodControl:
                 if left and state.trouble is None and len(creators) < most:
                     creators.append(asyncio.create_task(create()))
 
-        creators.extend(asyncio.create_task(create()) for _ in range(min(state.width, len(starts), most)))
+        creators.extend(
+            asyncio.create_task(create()) for _ in range(min(state.width, len(launch.starts), most))
+        )
         awaited = 0
         try:
             while awaited < len(creators):  # one that succeeds adds another
@@ -194,7 +198,7 @@ class PodControl:
 
     # ------------------------------------------------------------------ delete
 
-    async def delete(self, pods: list[Pod], state: TaskState) -> tuple[Trouble | None, bool, set[str]]:
+    async def delete(self, pods: Sequence[Pod], state: TaskState) -> tuple[Trouble | None, bool, set[str]]:
         """Delete them, by uid. A refusal holds up neither the others nor the rest of the pass. Returns (the
         first refusal, whether every other Pod was as it had been seen, the UIDs of those that were deleted):
         one that was not as seen is left for another plan, which no event may ask for. Raises NotLeader, and

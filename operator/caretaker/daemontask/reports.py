@@ -97,6 +97,9 @@ def _report(
     snapshot: Snapshot, inputs: DecisionInput, node: Node, pods: Mapping[str, Pod], entry: Entry | None
 ) -> NodeReport:
     decision = decide(inputs, node, snapshot.eligibility_rules.check(node), pods, entry)
+    if any(pod.uid in snapshot.undeletable for pod in decision.delete):
+        # Its deletion was refused when it was last tried; it is tried again.
+        decision = msgspec.structs.replace(decision, slot=True)
     if decision.record is not None:
         return NodeReport(
             node, decision, decision.record

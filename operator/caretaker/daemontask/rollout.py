@@ -18,6 +18,7 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.decision import POD_REFUSED
 from caretaker.daemontask.decision_cache import NodeReport
+from caretaker.daemontask.node_summary import NodeSummary
 from caretaker.daemontask.slots import turn
 from caretaker.daemontask.snapshot import Snapshot
 
@@ -75,25 +76,17 @@ def _covers(finished: str, wanted: str, now: float) -> bool:
     return revision == of and tick >= due and rerun >= asked
 
 
-def evaluate(
-    snapshot: Snapshot,
-    requests: AnnotationRequests,
-    name: str,
-    desired: int,
-    failed: Sequence[NodeReport],
-    failing: Sequence[NodeReport],
-    last_success: float,
-) -> Rollout:
-    """The state of the rollout, from the nodes that have failed and those that are failing; `last_success`:
-    when a run last succeeded."""
+def evaluate(snapshot: Snapshot, requests: AnnotationRequests, nodes: NodeSummary, tick: int) -> Rollout:
+    """The state of the rollout of this tick, from the nodes that have failed and those that are failing."""
+    name, failed = name_of(snapshot, requests, tick), nodes.failed
     policy = snapshot.task.spec.failure_policy
-    allowed = resolve(policy.max_failed_nodes, desired, up=False)
+    allowed = resolve(policy.max_failed_nodes, nodes.desired, up=False)
     finished = _covers(snapshot.task.status.finished_rollout, name, snapshot.now)
     stops = policy.action != "Continue"
     since = requests.resume_at if policy.action == "Pause" else 0.0
     if finished:
-        since = max(since, last_success)
-    fresh = [report for report in failing if report.decision.failing > since]
+        since = max(since, nodes.last_completion)
+    fresh = [report for report in nodes.failing if report.decision.failing > since]
     lost = tuple(report for report in fresh if _is_lost(snapshot, report))
     ended = len(lost) + sum(1 for report in failed if _counts(snapshot, report, since))
     still = tuple(report for report in fresh if not _is_lost(snapshot, report))

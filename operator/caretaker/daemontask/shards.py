@@ -27,7 +27,7 @@ from caretaker.runtime.controller import Conflict
 logger = logging.getLogger(__name__)
 
 # After a slow write the next one gets this many times the usual timeout: still less than INTENT_SECONDS in
-# controller.py.
+# apply.py.
 _PATIENT: Final = 2.2
 # Unanswered writes in a row before a condition reports them.
 TOO_MANY: Final = 3

@@ -52,7 +52,7 @@ class SlotAssignment(msgspec.Struct, frozen=True):
     short   other nodes wait for a slot
     """
 
-    starts: Sequence[NodeReport] = ()
+    starts: tuple[NodeReport, ...] = ()
     own: int = 0
     free: int = 0
     idle: int = 0
@@ -89,7 +89,7 @@ def share_out(
     own = len(starts)
     starts += _first(snapshot, firsts, min(free, most - own))
     short = len(retries) > max(free + idle, 0) or len(firsts) > max(free, 0)
-    return SlotAssignment(starts, own, free, idle, short)
+    return SlotAssignment(tuple(starts), own, free, idle, short)
 
 
 def replaceable(snapshot: Snapshot, wanting: int) -> int:

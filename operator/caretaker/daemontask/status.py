@@ -40,8 +40,8 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
     ticked = with_tick(snapshot.task, plan.tick).status
     inputs = _status_input(snapshot, plan, outcome)
     now = format_time(snapshot.now)
-    failed = [_failed_node(snapshot, report) for report in plan.failed]
-    blocked = [_blocked_node(r) for r in plan.blocked if r.node.name not in outcome.started]
+    failed = [_failed_node(snapshot, report) for report in plan.nodes.failed]
+    blocked = [_blocked_node(r) for r in plan.nodes.blocked if r.node.name not in outcome.started]
     new_revision = before.current_revision != snapshot.revision
     started = before.start_time if not new_revision else None
     if started is None and (outcome.created or inputs.active):
@@ -75,7 +75,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         ledger=_ledger(snapshot, plan, inputs),
     )
     requests = plan.requests
-    return noted(before, status, requests.rerun_at, requests.resume_at, plan.duplicates, snapshot.now)
+    return noted(before, status, requests.rerun_at, requests.resume_at, plan.nodes.duplicates, snapshot.now)
 
 
 def _ledger(snapshot: Snapshot, plan: Plan, inputs: StatusInput) -> LedgerStatus:
@@ -104,25 +104,25 @@ def _last_completion(snapshot: Snapshot, plan: Plan) -> str | None:
     lies ahead is that of a clock which was wrong."""
     before = snapshot.task.status.last_completion_time
     previous = parse_time(before) or 0.0
-    last = max(plan.last_completion, previous if previous <= snapshot.now else 0.0)
+    last = max(plan.nodes.last_completion, previous if previous <= snapshot.now else 0.0)
     return format_time(last) if last else before
 
 
 def _status_input(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> StatusInput:
-    counts = plan.counts
+    counts = plan.nodes.counts
     active = counts["active"] + outcome.created
-    unblocked = sum(1 for report in plan.blocked if report.node.name in outcome.started)
+    unblocked = sum(1 for report in plan.nodes.blocked if report.node.name in outcome.started)
     pending = counts["pending"] - (outcome.created - unblocked)
     before = snapshot.task.status
     ended = counts["succeeded"] + counts["failed"]
-    settled = not active and not pending and ended > 0 and not plan.rollout.beyond and not plan.refused
+    settled = not active and not pending and ended > 0 and not plan.rollout.beyond and not plan.nodes.refused
     tolerated = counts["failed"] == 0 or snapshot.task.spec.failure_policy.action == "Continue"
     first = plan.tick.taken and awaited(snapshot.task)  # seen for the first time at its first tick, perhaps
     return StatusInput(
         snapshot=snapshot,
         plan=plan,
         outcome=outcome,
-        desired=plan.desired,
+        desired=plan.nodes.desired,
         active=active,
         succeeded=counts["succeeded"],
         failed=counts["failed"],
@@ -130,7 +130,12 @@ def _status_input(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> StatusInp
         blocked=counts["blocked"] - unblocked,
         complete=before.completed_revision == before.current_revision == snapshot.revision
         or (settled and tolerated and not _unrecorded(outcome))
-        or (plan.awaiting > 0 and pending == plan.awaiting and not active and counts["failed"] == 0)
+        or (
+            plan.nodes.awaiting > 0
+            and pending == plan.nodes.awaiting
+            and not active
+            and counts["failed"] == 0
+        )
         or (first and pending > 0 and not active),
     )
 
@@ -147,13 +152,13 @@ def _is_finished(inputs: StatusInput) -> bool:
     """Whether every node of the rollout has ended, on record, but for those that have been kept from it for
     long, and failurePolicy holds nothing. Nodes that wait for the first tick have no rollout yet."""
     plan = inputs.plan
-    moving = inputs.active or inputs.pending or plan.resting or plan.rollout.failing
+    moving = inputs.active or inputs.pending or plan.nodes.resting or plan.rollout.failing
     held = plan.hold or plan.rollout.gated or _unrecorded(inputs.outcome)
     if moving or held or not inputs.succeeded + inputs.failed:
         return False
     began = waiting_since(inputs.snapshot.task, inputs.snapshot.revision, inputs.snapshot.now)
     late = inputs.snapshot.now - inputs.snapshot.task.spec.progress_deadline_seconds
-    return all(report in plan.rollout.lost or _is_away(report, began, late) for report in plan.blocked)
+    return all(report in plan.rollout.lost or _is_away(report, began, late) for report in plan.nodes.blocked)
 
 
 def _is_away(report: NodeReport, began: float, late: float) -> bool:
@@ -170,7 +175,7 @@ def _is_away(report: NodeReport, began: float, late: float) -> bool:
 def _slots(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> SlotStatus | None:
     if plan.width is None:
         return None
-    held = [slot_of(report) for report in plan.holders if report.node.name not in outcome.started]
+    held = [slot_of(report) for report in plan.nodes.holders if report.node.name not in outcome.started]
     since = format_time(snapshot.now)
     started = [Slot(name, RUNNING, since) for name in outcome.started]
     listed = heapq.nsmallest(MAX_HOLDERS, [*held, *started], key=lambda s: (s.reason == RUNNING, s.node_name))

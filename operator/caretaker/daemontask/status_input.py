@@ -6,7 +6,7 @@ from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 
 
-class Outcome(msgspec.Struct):
+class Outcome(msgspec.Struct, frozen=True):
     """The outcome of a plan."""
 
     created: int = 0
@@ -17,6 +17,7 @@ class Outcome(msgspec.Struct):
     shards: int = 0  # ledger shards that exist now
     recorded: int = 0  # nodes with an entry now, readable or not
     writes: tuple[int, ...] = ()  # of each shard the highest count of writes that is known
+    more: bool = False  # work is left that needs no event: plan again at once
 
 
 class StatusInput(msgspec.Struct, frozen=True):
@@ -36,10 +37,10 @@ class StatusInput(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> bool:
         """Whether the rollout still makes progress by itself."""
-        waiting = self.pending > 0 and not self.plan.hold and not self.plan.jammed
-        return self.active > len(self.plan.stuck) or waiting
+        waiting = self.pending > 0 and not self.plan.hold and not self.plan.launch.jammed
+        return self.active > len(self.plan.nodes.stuck) or waiting
 
     @property
     def waits_for_tick(self) -> bool:
         """Whether nothing is left to do before the schedule's first tick."""
-        return self.complete and not self.active and 0 < self.pending == self.plan.awaiting
+        return self.complete and not self.active and 0 < self.pending == self.plan.nodes.awaiting

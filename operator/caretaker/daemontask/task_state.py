@@ -79,6 +79,12 @@ class TaskState:
         self._absent: dict[str, float] = {}
         self._absence_checked = 0.0
 
+    @property
+    def loaded_shards(self) -> Shards:
+        """The ledger."""
+        assert self.shards is not None  # noqa: S101 - gather sets it before anything else can run
+        return self.shards
+
     def has_hashes(self, raw: bytes) -> bool:
         """Whether hashes() of this spec is cached."""
         return self._hashes[0] == hashlib.blake2b(raw).digest()

@@ -82,10 +82,10 @@ class Almanac:
         self.statuses.append(status)
         self.events += [event.reason for event in transitions(self.task.status, status)]
         self.task = msgspec.structs.replace(self.task, status=status)
-        for start in self.last.starts:
+        for start in self.last.launch.starts:
             ended = _ended(self.task, start, now, failed=start.node_name in self.bad)
             self.entries = {**self.entries, start.node_name: ended}
-        return self.last.starts
+        return self.last.launch.starts
 
 
 def _ended(of: DaemonTask, start: Start, now: float, *, failed: bool) -> Entry:

@@ -133,8 +133,8 @@ def planned(*args: Any, **kwargs: Any) -> Plan:
 
 def states(result: Plan) -> dict[str, int]:
     """The states that any node is in."""
-    return {state: count for state, count in result.counts.items() if count}
+    return {state: count for state, count in result.nodes.counts.items() if count}
 
 
 def started(result: Plan) -> list[str]:
-    return sorted(start.node_name for start in result.starts)
+    return sorted(start.node_name for start in result.launch.starts)

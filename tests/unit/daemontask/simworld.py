@@ -14,7 +14,7 @@ import pytest
 
 from caretaker.api import names
 from caretaker.api.objects import Pod
-from caretaker.daemontask import controller, pod_control, shards, task_state, watch_handlers
+from caretaker.daemontask import apply, controller, pod_control, shards, task_state, watch_handlers
 from caretaker.daemontask.intents import is_open, was_unreadable
 from caretaker.runtime import controller as loop_controller
 from unit.daemontask.simcluster import Clock, SimCluster
@@ -214,7 +214,7 @@ def virtual_time() -> Iterator[Clock]:
     """The controller's modules read this clock instead of the machine's."""
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (controller, task_state, pod_control, shards, watch_handlers, loop_controller):
+        for module in (apply, controller, task_state, pod_control, shards, watch_handlers, loop_controller):
             patch.setattr(module, "time", clock)
         yield clock
 

@@ -47,7 +47,7 @@ class Rollout:
         self.last = plan(seen)
         self.entries |= self.last.records
         started = set()
-        for start in self.last.starts:
+        for start in self.last.launch.starts:
             made = pod(self.nodes[start.node_name], start.seq, created=self.now)
             marks = {**made.annotations, names.POD_RUN_KEY: start.run_key, names.POD_NONCE: start.nonce}
             self.pods[start.node_name] = msgspec.structs.replace(made, annotations=marks)
@@ -104,7 +104,10 @@ def test_a_node_that_auto_repair_puts_in_the_place_of_a_failed_one_is_another_no
     del rollout.nodes["n000"], rollout.pods["n000"]
     rollout.nodes[name] = node(name, uid="uid-new")
     rollout.one_pass()
-    assert ([start.node_uid for start in rollout.last.starts], rollout.ready) == (["uid-new"], "RollingOut")
+    assert ([start.node_uid for start in rollout.last.launch.starts], rollout.ready) == (
+        ["uid-new"],
+        "RollingOut",
+    )
     rollout.let_pass(5)
     rollout.one_pass()
     assert rollout.ready == "Paused"
@@ -181,7 +184,7 @@ def test_a_run_that_fails_everywhere_reaches_no_more_nodes_than_slots_and_allowe
             rollout.annotations[names.RERUN_AT] = format_time(began + case.rerun)
         rollout.let_pass(max(case.step, case.seconds / 4))
     at_most = resolve(case.allowed, len(rollout.nodes), up=False)
-    assert rollout.last.hold or rollout.last.rollout.finished or len(rollout.last.failed) <= at_most
+    assert rollout.last.hold or rollout.last.rollout.finished or len(rollout.last.nodes.failed) <= at_most
 
 
 def test_without_a_failure_policy_no_more_nodes_than_slots_are_in_the_middle_of_a_failing_run() -> None:

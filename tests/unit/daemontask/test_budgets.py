@@ -218,15 +218,15 @@ def test_the_smaller_of_budgets_and_parallelism_limits(
 ) -> None:
     seen = snapshot(task(budgets=tuple(budgets), parallelism=parallelism), [A, B, C])
     found = plan(seen)
-    assert len(found.starts) == starts
+    assert len(found.launch.starts) == starts
     assert room_for(seen, 3, 3).beyond == (parallelism or 3)
-    assert (found.budget.nodes if found.budget else None) == held
+    assert (found.launch.budget.nodes if found.launch.budget else None) == held
 
 
 def test_a_window_that_opens_during_a_rollout_lets_active_pods_finish_and_starts_nothing() -> None:
     spec: dict[str, Any] = {"budgets": (Budget(0, **HOUR),)}
     found = planned(task(**spec), [A, B, C], [pod(A), succeeded(B)])
-    assert (found.starts, found.deletes, set(found.records)) == ([], [], {"b"})
+    assert (found.launch.starts, found.deletes, set(found.records)) == ((), (), {"b"})
     assert planned(task(**spec), [A, B, C], [pod(A)]).wake == CLOSED
 
 
@@ -240,12 +240,12 @@ def test_what_waits_for_a_slot_is_woken_when_a_window_opens_or_closes() -> None:
     spec: dict[str, Any] = {"budgets": (Budget(2, "0 14 * * *", "1h"),), "parallelism": 1}
     assert planned(task(**spec), [A, B], [pod(A)]).wake == CLOSED
     found = planned(task(**spec), [A, B], [pod(A)], now=NOW + 900)
-    assert (found.wake, found.budget) == (CLOSED + 3600, None)
+    assert (found.wake, found.launch.budget) == (CLOSED + 3600, None)
 
 
 def test_more_that_run_than_a_window_allows_go_on_and_nothing_joins_them() -> None:
     found = planned(task(budgets=(Budget(1),)), [A, B, C], [pod(A), pod(B)])
-    assert (started(found), found.queued) == ([], 1)
+    assert (started(found), found.launch.queued) == ([], 1)
     found = planned(task(budgets=(Budget(3),)), [A, B, C], [pod(A), pod(B)])
     assert started(found) == ["c"]
 
@@ -291,7 +291,7 @@ def test_whom_a_budget_of_none_holds_back_is_told_truly(
         [pod(n, revision="old") for n in pods],
     )
     made = plan(seen)
-    assert made.deletes == []
+    assert made.deletes == ()
     found = c.find(status_of(seen, made, Outcome()).conditions, c.PROGRESSING)
     assert found is not None
     assert (found.reason, found.message) == (

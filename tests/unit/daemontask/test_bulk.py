@@ -12,12 +12,12 @@ from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, PAUSE, Bulk, cost_of
 from caretaker.daemontask.events import transitions
-from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.plan import Launch, Plan, plan
 from caretaker.daemontask.pod_control import CREATE_BYTES, PodControl
 from caretaker.daemontask.pods import PodEncoder, pod_cost
 from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.slots import SlotAssignment, paced
-from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import TaskState, TaskStates
@@ -106,20 +106,20 @@ def test_small_pods_take_nothing() -> None:
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_plan_starts_those_that_are_allowed_and_wakes_for_the_next(strict: bool) -> None:
     found = plan(seen(3, run_guarantee="AtMostOnce" if strict else "AtLeastOnce"))
-    assert (len(found.starts), found.queued, bool(found.paced_at)) == (3, 37, True)
-    assert len(found.intents) == (3 if strict else 0)
-    assert (found.more, found.paced_at) == (False, NOW + 3)
+    assert (len(found.launch.starts), found.launch.queued, bool(found.launch.paced_at)) == (3, 37, True)
+    assert len(found.launch.intents) == (3 if strict else 0)
+    assert (found.more, found.launch.paced_at) == (False, NOW + 3)
 
 
 def test_none_is_allowed_now() -> None:
     found = plan(seen(0))
-    assert (found.starts, found.queued, found.paced_at) == ([], 40, NOW + 3)
+    assert (found.launch.starts, found.launch.queued, found.launch.paced_at) == ((), 40, NOW + 3)
 
 
 @pytest.mark.parametrize("allowed", [None, 40, 41])
 def test_enough_are_allowed(allowed: int | None) -> None:
     found = plan(seen(allowed))
-    assert (len(found.starts), found.queued, bool(found.paced_at)) == (40, 0, False)
+    assert (len(found.launch.starts), found.launch.queued, bool(found.launch.paced_at)) == (40, 0, False)
 
 
 def test_a_rollout_that_waits_for_its_slots_is_not_paced() -> None:
@@ -127,14 +127,14 @@ def test_a_rollout_that_waits_for_its_slots_is_not_paced() -> None:
     first = plan(seen(None, parallelism=2))
     pods = [pod(one) for one in NODES if one.name in started(first)]
     found = plan(seen(1, pods, parallelism=2))
-    assert (found.starts, bool(found.paced_at), found.queued) == ([], False, 38)
+    assert (found.launch.starts, bool(found.launch.paced_at), found.launch.queued) == ((), False, 38)
 
 
 def test_a_pod_that_could_not_be_replaced_now_runs_on() -> None:
     old = [pod(one, revision="old") for one in NODES]
     assert len(plan(seen(None, old, concurrency_policy="Replace")).deletes) == 40
     found = plan(seen(0, old, concurrency_policy="Replace"))
-    assert (found.deletes, found.outdated) == ([], 40)
+    assert (found.deletes, found.launch.outdated) == ((), 40)
 
 
 def test_those_that_hold_a_slot_go_first() -> None:
@@ -178,17 +178,23 @@ def test_pods_make_way_as_fast_as_new_ones_may_start() -> None:
     old = [pod(one, revision="old") for one in NODES[:30]]
     going = [pod(one, revision="old", deletion=NOW) for one in NODES[30:33]]
     found = plan(seen(10, old + going, NODES[:33], concurrency_policy="Replace"))
-    assert (len(found.deletes), found.outdated, found.paced_at) == (7, 23, NOW + 3)
+    assert (len(found.deletes), found.launch.outdated, found.launch.paced_at) == (7, 23, NOW + 3)
     alone = plan(seen(0, old, NODES[:30], concurrency_policy="Replace"))
-    assert (alone.deletes, alone.starts, alone.paced_at) == ([], [], NOW + 3), "or nothing would wake it"
-    assert requeue_after(alone, refused="", planned=NOW, flush_at=0.0, now=NOW) == 3.0
+    assert (alone.deletes, alone.launch.starts, alone.launch.paced_at) == ((), (), NOW + 3), (
+        "or nothing would wake it"
+    )
+    assert requeue_after(alone, Outcome(), planned=NOW, flush_at=0.0, now=NOW) == 3.0
+
+
+def refused(reason: str) -> Outcome:
+    return Outcome(trouble=Trouble(reason, "no"))
 
 
 def test_a_refusal_backs_off_as_for_small_pods() -> None:
     found = plan(seen(0))
     reported = {"planned": NOW, "flush_at": 0.0, "now": NOW}
-    assert requeue_after(found, refused=Reason.PERMISSION_DENIED, **reported) is None
-    assert requeue_after(found, refused=Reason.POD_DELETION_REFUSED, **reported) == 3.0
+    assert requeue_after(found, refused(Reason.PERMISSION_DENIED), **reported) is None
+    assert requeue_after(found, refused(Reason.POD_DELETION_REFUSED), **reported) == 3.0
 
 
 def test_slots_that_are_free_are_not_stuck() -> None:
@@ -196,7 +202,7 @@ def test_slots_that_are_free_are_not_stuck() -> None:
         pod(one, phase="Pending", node_name="", created=NOW - 9000, unschedulable=True) for one in NODES[:3]
     ]
     for allowed in (0, 1, None):
-        assert not plan(seen(allowed, late, parallelism=5)).jammed
+        assert not plan(seen(allowed, late, parallelism=5)).launch.jammed
 
 
 @pytest.mark.parametrize("sizes", [(128, 128), (128, 2048), (128, 128, 2048), (*(128,) * 15, *(2048,) * 5)])
@@ -285,10 +291,10 @@ def test_a_new_task_waits_for_what_others_have_used() -> None:
 async def test_what_was_created_counts() -> None:
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * (CREATE_BYTES // 4)]}]}}
     of = snapshot(task(template=template), NODES)
-    api, state, starts = Api(), TaskState(UID), plan(of).starts
+    api, state, launch = Api(), TaskState(UID), plan(of).launch
     state.confirmed, state.pod_cost = time.monotonic(), CREATE_BYTES // 4
     client: Any = api
-    made, complete = await PodControl(client, Store(), 1.0).start(of, starts[:8], state)
+    made, complete = await PodControl(client, Store(), 1.0).start(of, Launch(starts=launch.starts[:8]), state)
     assert (len(made), complete) == (2, False), "another task may have been quicker since the plan"
     allowed, wait = state.allowed(time.monotonic())
     assert allowed == 0

@@ -179,9 +179,9 @@ def test_a_pod_goes_when_its_time_is_over_and_not_years_later(run: Run) -> None:
     spec = {"ttl_seconds_after_finished": TTL}
     record, shown = run.record("Succeeded", **spec), run.pod("Succeeded")
     late = run.look(run.now + TTL + 30, {"a": record}, [shown], **spec)
-    assert late.deletes == [shown]
+    assert late.deletes == (shown,)
     again = msgspec.structs.replace(record, seq=2, pod_uid="later", finished_at=int(run.now))
-    assert run.look(run.now + TTL + 30, {"a": again}, [shown], **spec).deletes == [shown]
+    assert run.look(run.now + TTL + 30, {"a": again}, [shown], **spec).deletes == (shown,)
 
 
 @tries
@@ -191,7 +191,7 @@ def test_nor_before_it(run: Run) -> None:
     record, shown = run.record("Succeeded", **spec), run.pod("Succeeded")
     early = run.end - run.taken_up - 1 + TTL - 1
     if early >= run.now:
-        assert run.look(early, {"a": record}, [shown], **spec).deletes == []
+        assert run.look(early, {"a": record}, [shown], **spec).deletes == ()
 
 
 # ---------------------------------------------------------------- what stands in ledgers already
@@ -230,7 +230,7 @@ def test_reboots_that_lie_ahead_make_no_loop() -> None:
 
 def test_an_unschedulable_pod_is_late_though_the_schedulers_clock_is_fast() -> None:
     stuck = pod(A, node_name="", phase="Pending", unschedulable="no", unschedulable_since=NOW + YEARS)
-    (found,) = plan(snapshot(task(), [A], [stuck])).blocked
+    (found,) = plan(snapshot(task(), [A], [stuck])).nodes.blocked
     assert found.decision.since == stuck.created
 
 

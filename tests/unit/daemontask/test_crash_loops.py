@@ -57,18 +57,18 @@ def test_a_run_that_is_over_the_limit_is_recorded_and_its_pod_goes_after_that() 
     pod = crashed(4, waits=False)
     first = look(pod)
     record = first.records["a"]
-    assert (first.deletes, started(first)) == ([], [])
+    assert (first.deletes, started(first)) == ((), [])
     assert (record.result, record.attempts, record.exit_code) == ("Failed", 4, 3)
     assert record.message == "failed 4 times, backoffLimit is 3; last: Error, container main exited 3"
     assert (record.pod_uid, record.seq, record.finished_at) == (pod.uid, 1, int(NOW))
 
     second = look(pod, record)
-    assert (second.deletes, second.records) == ([pod], {})
+    assert (second.deletes, second.records) == ((pod,), {})
     assert (states(second), started(second)) == ({"failed": 1, "pending": 1}, []), "its slot is still taken"
 
     going = msgspec.structs.replace(pod, deletion=NOW + 20)
     third = look(going, record)
-    assert (third.deletes, states(third), started(third)) == ([], {"failed": 1, "pending": 1}, [])
+    assert (third.deletes, states(third), started(third)) == ((), {"failed": 1, "pending": 1}, [])
 
     gone = planned(task(parallelism=1), [A, B], [], {"a": record})
     assert (states(gone), started(gone)) == ({"failed": 1, "pending": 1}, ["b"])
@@ -101,7 +101,7 @@ def test_one_that_ends_while_it_is_deleted_is_not_judged_again() -> None:
 def test_a_view_of_the_past_costs_no_recorded_pod_its_life() -> None:
     """What is recorded as ended otherwise ended: the Pod is only shown alive still."""
     result = look(crashed(4), entry(A, "Failed", reason="Error"))
-    assert result.deletes == []
+    assert result.deletes == ()
 
 
 def test_a_node_that_is_wanted_again_waits_until_the_pod_is_gone() -> None:
@@ -109,8 +109,8 @@ def test_a_node_that_is_wanted_again_waits_until_the_pod_is_gone() -> None:
     record = look(pod).records["a"]
     again = {"annotations": {"caretaker.dev/rerun-at": "2030-01-01T00:00:00Z"}}
     result = look(pod, record, **again)
-    assert (result.deletes, [r.decision.reason for r in result.blocked]) == (
-        [pod],
+    assert (result.deletes, [r.decision.reason for r in result.nodes.blocked]) == (
+        (pod,),
         ["PredecessorTerminating"],
     )
     assert started(planned(task(**again), [A], [], {"a": record})) == ["a"]
@@ -185,9 +185,9 @@ def test_what_makes_way_for_a_changed_template(state: dict[str, str], policy: st
     pod = crashed(0, waits=False, **state)
     old = msgspec.structs.replace(pod, labels={**pod.labels, LABEL_REVISION: "old"}, failures=0)
     result = look(old, concurrency_policy=policy)
-    assert result.deletes == [old] * way
+    assert result.deletes == (old,) * way
     same = look(msgspec.structs.replace(pod, failures=0), concurrency_policy=policy)
-    assert same.deletes == []
+    assert same.deletes == ()
 
 
 @pytest.fixture

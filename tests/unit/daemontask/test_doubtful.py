@@ -8,7 +8,8 @@ import pytest
 from caretaker.api import names
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.ledger import Entry, Ledger
-from caretaker.daemontask.plan import doubtful, plan, unlisted
+from caretaker.daemontask.plan import plan
+from caretaker.daemontask.recheck import doubtful, unlisted
 from unit.daemontask.build import NOW, entry, node, pod, snapshot, succeeded, task
 
 A, B = node("a"), node("b")
@@ -54,7 +55,7 @@ def test_doubtful_is_what_another_operator_may_know_better(
 ) -> None:
     seen = snapshot(task(**spec), [A], pods, entries)
     made = plan(seen)
-    assert made.starts or made.records or made.deletes
+    assert made.launch.starts or made.records or made.deletes
     assert doubtful(seen, made) == found
 
 
@@ -97,7 +98,7 @@ def test_pods_are_listed_before_a_start_where_one_may_live_that_is_not_seen(
     known = entry(A, **{"result": "Failed", "revision": "old", **before})
     of = snapshot(task(), [A], pods, {"a": known})
     made = plan(of)
-    assert [start.node_name for start in made.starts] == ["a"]
+    assert [start.node_name for start in made.launch.starts] == ["a"]
     assert unlisted(of, made) == ({"a": A.uid} if asked else {})
 
 
@@ -124,7 +125,7 @@ def test_pods_of_each_node_are_listed_whatever_the_ledger_has_of_another() -> No
 def test_and_before_a_start_where_the_ledger_does_not_have_the_last_run(ledger: Ledger, asked: str) -> None:
     of = snapshot(task(annotations={names.LEDGER_DECISION: "rerun"}), [A, B], [], ledger=ledger)
     made = plan(of)
-    assert len(made.starts) == 2
+    assert len(made.launch.starts) == 2
     assert unlisted(of, made) == {name: {"a": A, "b": B}[name].uid for name in asked}
 
 

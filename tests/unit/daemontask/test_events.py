@@ -81,11 +81,14 @@ class Fleet:
                 name: pod for name, pod in self._pods[gone.node_uid].items() if pod.uid != gone.uid
             }
         refused = next(self.refuses, False)
-        outcome = Outcome(created=0 if refused else len(made.starts), shards=1, recorded=len(self.entries))
-        if refused and made.starts:
-            words = f'pods "task-{made.starts[0].node_name}" is forbidden: exceeded quota'
-            outcome.trouble = Trouble(Reason.POD_CREATION_REFUSED, words)
-        for start in () if refused else made.starts:
+        trouble, starts = None, made.launch.starts
+        if refused and starts:
+            words = f'pods "task-{starts[0].node_name}" is forbidden: exceeded quota'
+            trouble, starts = Trouble(Reason.POD_CREATION_REFUSED, words), ()
+        outcome = Outcome(
+            created=len(starts), trouble=trouble, shards=1, recorded=len(self.entries), more=made.more
+        )
+        for start in starts:
             new = pod(self.nodes[start.node_name], start.seq, created=self.now)
             marks = {
                 **new.annotations,
@@ -96,7 +99,7 @@ class Fleet:
         before = self.task.status
         status = status_of(seen, made, outcome)
         self.task = msgspec.structs.replace(self.task, status=status)
-        await self._recorder.post(REF, transitions(before, status, made.duplicates))
+        await self._recorder.post(REF, transitions(before, status, made.nodes.duplicates))
         return status
 
     async def finish(self, seconds: float = 10) -> Status:
@@ -232,7 +235,7 @@ def test_whatever_becomes_of_nodes_a_reason_is_posted_once_in_a_rollout(steps: l
             entries[name] = entry(of, result, finished_at=int(NOW + at))
         seen = snapshot(task(status=before, parallelism=1), nodes, entries=entries, now=NOW + at)
         made = plan(seen)
-        after = status_of(seen, made, Outcome(created=len(made.starts)))
+        after = status_of(seen, made, Outcome(created=len(made.launch.starts)))
         told.update(event.reason for event in transitions(before, after))
         assert transitions(after, after) == [], "a restart repeats nothing"
         before = after

@@ -93,12 +93,12 @@ def test_a_tick_that_is_due_counts_before_it_is_stored() -> None:
 def test_the_first_wave_is_what_the_planner_starts() -> None:
     made = forecast(snapshot(task(parallelism=2), NODES))
     first = {name for name, wave in made.turns.items() if wave == 1}
-    assert first == {start.node_name for start in made.plan.starts}
+    assert first == {start.node_name for start in made.plan.launch.starts}
 
 
 def test_what_has_finished_counts_before_it_is_recorded() -> None:
     made = forecast(snapshot(task(parallelism=2), NODES, [succeeded(A), failed(B)]))
-    assert made.plan.counts["succeeded"] == 1
+    assert made.plan.nodes.counts["succeeded"] == 1
     assert made.state_of("a").state == "succeeded"
     assert (made.state_of("b").state, made.state_of("b").reason) == ("pending", "Backoff")
     assert made.plan.records == {}

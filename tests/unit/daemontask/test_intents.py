@@ -58,8 +58,8 @@ def rejected(of: Any, reason: str) -> Pod:
 
 def test_a_start_has_an_intent_that_says_the_worst() -> None:
     made = plan(snapshot(task(**ONCE), [A], token="t"))
-    (start,) = made.starts
-    written = made.intents["a"]
+    (start,) = made.launch.starts
+    written = made.launch.intents["a"]
     assert (written.result, written.reason, written.intent) == ("Failed", OUTCOME_UNKNOWN, "t")
     assert (written.seq, written.run_key, written.node_uid) == (start.seq, start.run_key, A.uid)
     assert is_open(written)
@@ -67,28 +67,32 @@ def test_a_start_has_an_intent_that_says_the_worst() -> None:
 
 def test_at_least_once_writes_nothing_before_a_start() -> None:
     made = plan(snapshot(task(), [A, B], token="t"))
-    assert len(made.starts) == 2
-    assert not made.intents
+    assert len(made.launch.starts) == 2
+    assert not made.launch.intents
 
 
 def test_after_a_refusal_one_intent_is_written_at_a_time() -> None:
     nodes = [node(f"n{n}") for n in range(3)]
-    assert len(plan(snapshot(task(**ONCE), nodes, token="t")).intents) == 3
+    assert len(plan(snapshot(task(**ONCE), nodes, token="t")).launch.intents) == 3
     one_by_one = plan(snapshot(task(**ONCE), nodes, token="t", one_at_a_time=True))
-    assert (len(one_by_one.intents), len(one_by_one.starts), one_by_one.queued) == (1, 1, 2)
+    assert (len(one_by_one.launch.intents), len(one_by_one.launch.starts), one_by_one.launch.queued) == (
+        1,
+        1,
+        2,
+    )
 
 
 def test_one_pass_writes_as_many_intents_as_it_makes_starts() -> None:
     nodes = [node(f"n{n}") for n in range(BATCH + 1)]
     made = plan(snapshot(task(**ONCE), nodes, token="t"))
-    assert len(made.intents) == len(made.starts) == BATCH
+    assert len(made.launch.intents) == len(made.launch.starts) == BATCH
     assert made.more
 
 
 def test_an_older_operator_reads_an_intent_as_a_failed_node() -> None:
     """After a downgrade: one that knows no intents ignores unknown fields, and repeats nothing."""
     made = plan(snapshot(task(**ONCE), [A], token="t"))
-    fields = msgspec.json.decode(encode_entry(made.intents["a"]))
+    fields = msgspec.json.decode(encode_entry(made.launch.intents["a"]))
     for unknown in ("intent", "before"):
         fields.pop(unknown, None)
     old = decode_entry(msgspec.json.encode(fields).decode())
@@ -247,7 +251,7 @@ def test_a_fail_job_rule_still_fails_the_task() -> None:
 def test_a_reboot_that_starts_a_run_counts_once() -> None:
     of = task(**ONCE, rerun_on=("NodeReboot",))
     before = entry(A, boot_id="earlier", reboot_runs=(5,))
-    written = plan(snapshot(of, [A], [], {"a": before}, token="t")).intents["a"]
+    written = plan(snapshot(of, [A], [], {"a": before}, token="t")).launch.intents["a"]
     assert written.reboot_runs == (5, int(NOW))
     marks = {"caretaker.dev/trigger": "NodeReboot", "caretaker.dev/run-key": written.run_key}
     ended = planned(of, [A], [succeeded(A, 2, marks=marks)], {"a": written}).records["a"]
@@ -257,22 +261,22 @@ def test_a_reboot_that_starts_a_run_counts_once() -> None:
 def test_the_last_pod_keeps_its_logs_until_the_next_run_has_ended() -> None:
     earlier = succeeded(A, 1, finished=NOW - 3600)
     before = entry(A, pod_uid=earlier.uid, revision="old")
-    written = plan(snapshot(task(**ONCE), [A], [earlier], {"a": before}, token="t")).intents["a"]
+    written = plan(snapshot(task(**ONCE), [A], [earlier], {"a": before}, token="t")).launch.intents["a"]
     ran = pod(A, 2)
     assert not planned(task(**ONCE), [A], [earlier, ran], {"a": written}).deletes
     done = entry(A, seq=2, pod_uid=ran.uid)
     ended = succeeded(A, 2, uid=ran.uid)
-    assert planned(task(**ONCE), [A], [earlier, ended], {"a": done}).deletes == [earlier]
+    assert planned(task(**ONCE), [A], [earlier, ended], {"a": done}).deletes == (earlier,)
 
 
 def test_its_time_does_not_wait_for_the_next_run() -> None:
     of = task(**ONCE, ttl_seconds_after_finished=60)
     earlier = succeeded(A, 1, finished=NOW - 40)
     before = entry(A, pod_uid=earlier.uid, revision="old", finished_at=int(earlier.finished))
-    written = plan(snapshot(of, [A], [earlier], {"a": before}, token="t")).intents["a"]
+    written = plan(snapshot(of, [A], [earlier], {"a": before}, token="t")).launch.intents["a"]
     pods = [earlier, pod(A, 2)]
     assert not planned(of, [A], pods, {"a": written}).deletes
-    assert planned(of, [A], pods, {"a": written}, now=NOW + 20).deletes == [earlier]
+    assert planned(of, [A], pods, {"a": written}, now=NOW + 20).deletes == (earlier,)
 
 
 # ---------------------------------------------------------------- what never ran
@@ -280,7 +284,7 @@ def test_its_time_does_not_wait_for_the_next_run() -> None:
 
 def test_an_intent_that_ran_nothing_gives_way_to_what_stood_there() -> None:
     before = entry(A, revision="old", message="m", results={"ms": 1}, reboot_runs=(7,))
-    written = plan(snapshot(task(**ONCE), [A], [], {"a": before}, token="t")).intents["a"]
+    written = plan(snapshot(task(**ONCE), [A], [], {"a": before}, token="t")).launch.intents["a"]
     back = plan(snapshot(task(**ONCE), [A], [], {"a": written}, unstarted={A.uid: "t"})).records["a"]
     kept = msgspec.structs.replace(before, message="", results=None, seq=written.seq, reboot_runs=(7,))
     assert back == withdrawn(written) == kept
@@ -335,7 +339,7 @@ def test_for_a_broken_entry_the_pod_of_the_run_that_is_due_tells_once_it_has_end
     old, live = succeeded(A, 2, revision="old"), pod(A, 7)
     result = planned(task(**ONCE), [A, B], [old, live], ledger=broken())
     assert "a" not in result.records
-    assert (started(result), result.deletes) == (["b"], [])
+    assert (started(result), result.deletes) == (["b"], ())
     ended = planned(task(**ONCE), [A], [old, succeeded(A, 7)], ledger=broken())
     assert (ended.records["a"].result, ended.records["a"].seq) == ("Succeeded", 900)
 

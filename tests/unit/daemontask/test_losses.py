@@ -274,7 +274,7 @@ def test_a_node_that_is_left_out_may_have_run(changes: dict[str, Any], recorded:
 def test_status_says_of_a_node_that_may_have_run_what_to_do() -> None:
     of = lost("assume-done", nodes=[A, LATE], spec={"run_guarantee": "AtMostOnce", "backoff_limit": 0})
     made = plan(of)
-    assert (made.counts["succeeded"], made.records["a"].message) == (1, "")
+    assert (made.nodes.counts["succeeded"], made.records["a"].message) == (1, "")
     (found,) = status_of(of, made, Outcome()).failed_nodes
     assert (found.node_name, found.reason, found.message) == (
         "late",

@@ -212,7 +212,7 @@ def test_a_finished_pod_is_recorded_before_anything_else_happens_to_its_node() -
 
 def test_the_next_name_follows_the_recorded_one() -> None:
     later = entry(A, "Retry", attempts=2, seq=7, finished_at=int(NOW - 3600))
-    (start,) = planned(task(), [A], [], {"a": later}).starts
+    (start,) = planned(task(), [A], [], {"a": later}).launch.starts
     assert (start.seq, start.attempt, start.trigger) == (8, 3, "Retry")
 
 
@@ -220,7 +220,7 @@ def test_forced_rerun_applies_once_and_survives_the_removal_of_its_annotation() 
     asked = "2026-01-01T00:00:00Z"
     forced = planned(task(annotations={names.RERUN_AT: asked}), [A], [], {"a": entry(A)})
     assert started(forced) == ["a"]
-    done = entry(A, nonce=forced.starts[0].nonce)
+    done = entry(A, nonce=forced.launch.starts[0].nonce)
     for annotations in ({names.RERUN_AT: asked}, {}):
         assert started(planned(task(annotations=annotations), [A], [], {"a": done})) == []
 
@@ -273,7 +273,7 @@ def test_an_annotation_of_ours_that_means_nothing_is_told(annotation: str, told:
 def test_parallelism(parallelism: int | str | None, active: int, expected: int) -> None:
     nodes = [node(f"n{i}") for i in range(10)]
     result = planned(task(parallelism=parallelism), nodes, [pod(n) for n in nodes[:active]])
-    assert len(result.starts) == min(expected, 10 - active)
+    assert len(result.launch.starts) == min(expected, 10 - active)
 
 
 def test_two_operators_pick_the_same_nodes() -> None:
@@ -285,9 +285,9 @@ def test_two_operators_pick_the_same_nodes() -> None:
 
 def test_a_node_whose_pod_could_not_be_scheduled_goes_behind_the_others() -> None:
     nodes = [node(f"n{i}") for i in range(5)]
-    first = planned(task(parallelism=1), nodes).starts[0]
+    first = planned(task(parallelism=1), nodes).launch.starts[0]
     later = planned(task(parallelism=1), nodes, deprioritised={first.node_uid: NOW})
-    assert later.starts[0].node_uid != first.node_uid
+    assert later.launch.starts[0].node_uid != first.node_uid
 
 
 def test_min_success_seconds_holds_the_slot() -> None:
@@ -397,8 +397,10 @@ def test_the_pod_of_a_replaced_node_does_not_run_beside_the_new_ones() -> None:
     old = pod(node("a", uid="uid-old"), uid="old")
     result = planned(task(), [A], [old])
     assert [p.uid for p in result.deletes] == ["old"]
-    assert [(r.node.name, r.decision.reason) for r in result.blocked] == [("a", "PredecessorTerminating")]
-    assert result.starts == []
+    assert [(r.node.name, r.decision.reason) for r in result.nodes.blocked] == [
+        ("a", "PredecessorTerminating")
+    ]
+    assert result.launch.starts == ()
     assert started(planned(task(), [A], [failed(node("a", uid="uid-old"))])) == ["a"], (
         "one that ended is gone"
     )
@@ -408,7 +410,7 @@ def test_of_two_live_pods_the_oldest_bound_one_stays() -> None:
     first, second = pod(A, 1, created=NOW - 100), pod(A, 2, created=NOW - 50)
     result = planned(task(), [A], [second, first])
     assert [p.uid for p in result.deletes] == [second.uid]
-    assert result.duplicates == ["a"]
+    assert result.nodes.duplicates == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -421,11 +423,11 @@ def test_of_two_live_pods_the_oldest_bound_one_stays() -> None:
 def test_a_pod_that_cannot_start_makes_way_for_a_changed_template(stuck: dict[str, str], slots: int) -> None:
     old = pod(A, revision="old", phase="Pending", **stuck)
     result = planned(task(parallelism=1), [A, B], [old])
-    assert result.deletes == [old]
-    assert len(result.starts) == 1 - slots
+    assert result.deletes == (old,)
+    assert len(result.launch.starts) == 1 - slots
     assert states(result) == {"pending": 2}
     same = pod(A, phase="Pending", **stuck)
-    assert planned(task(), [A], [same]).deletes == []
+    assert planned(task(), [A], [same]).deletes == ()
 
 
 def test_a_pod_that_was_deleted_while_it_ran_is_retried_and_not_counted() -> None:
@@ -481,7 +483,7 @@ def test_a_recorded_pod_that_a_late_view_shows_alive_costs_no_later_pod_its_life
     """The later one was found by trying to create it; the watch has got no further than the first."""
     past, present = pod(A, 1, created=NOW - 100), pod(A, 2)
     result = planned(task(), [A], [past, present], {"a": entry(A, nonce="2026")})
-    assert (result.deletes, result.duplicates, states(result)) == ([], [], {"active": 1})
+    assert (result.deletes, result.nodes.duplicates, states(result)) == ((), (), {"active": 1})
     assert states(planned(task(), [A], [past], {"a": entry(A, nonce="2026")})) == {"active": 1}
 
 
@@ -494,28 +496,34 @@ def test_an_unschedulable_pod_is_given_up_at_the_progress_deadline() -> None:
     stuck = pod(A, node_name="", phase="Pending", created=NOW - 1800, unschedulable="Insufficient cpu")
     result = planned(task(), [A], [stuck])
     assert [p.uid for p in result.deletes] == [stuck.uid]
-    assert result.blocked[0].decision.reason == "Unschedulable"
-    assert [report.node.name for report in result.unplaced] == ["a"]
+    assert result.nodes.blocked[0].decision.reason == "Unschedulable"
+    assert [report.node.name for report in result.nodes.unplaced] == ["a"]
 
 
 def test_a_node_whose_pod_was_given_up_is_late_until_a_pod_of_it_is_placed() -> None:
     waits = pod(A, 2, node_name="", phase="Pending", created=NOW, unschedulable="Insufficient cpu")
     given_up = frozenset({A.uid})
-    assert planned(task(), [A, B], [waits]).unplaced == [], "none was given up yet"
-    assert [r.node.name for r in planned(task(), [A, B], [waits], unplaced=given_up).unplaced] == ["a"]
-    assert [r.node.name for r in planned(task(), [A, B], unplaced=given_up).unplaced] == ["a"]
-    assert planned(task(), [A, B], [pod(A, 2)], unplaced=given_up).unplaced == []
-    assert planned(task(), [A, B], entries={"a": entry(A)}, unplaced=given_up).unplaced == []
+    assert planned(task(), [A, B], [waits]).nodes.unplaced == (), "none was given up yet"
+    assert [r.node.name for r in planned(task(), [A, B], [waits], unplaced=given_up).nodes.unplaced] == ["a"]
+    assert [r.node.name for r in planned(task(), [A, B], unplaced=given_up).nodes.unplaced] == ["a"]
+    assert planned(task(), [A, B], [pod(A, 2)], unplaced=given_up).nodes.unplaced == ()
+    assert planned(task(), [A, B], entries={"a": entry(A)}, unplaced=given_up).nodes.unplaced == ()
     placing = pod(A, 2, node_name="", phase="Pending", created=NOW)
-    assert [r.node.name for r in planned(task(), [A, B], [placing], unplaced=given_up).unplaced] == ["a"]
+    assert [r.node.name for r in planned(task(), [A, B], [placing], unplaced=given_up).nodes.unplaced] == [
+        "a"
+    ]
     for away in (node("a", unschedulable=True), node("a", deleting=True)):
-        assert planned(task(), [away], unplaced=given_up).unplaced == [], "somebody's will is never late"
+        assert planned(task(), [away], unplaced=given_up).nodes.unplaced == (), (
+            "somebody's will is never late"
+        )
 
 
 def test_a_node_waits_for_the_pod_of_an_earlier_task_of_the_same_name() -> None:
     result = planned(task(parallelism=1), [A, B], namesakes={A.uid: pod(A, owner_uid="deleted")})
     assert started(result) == ["b"]
-    assert [(r.node.name, r.decision.reason) for r in result.blocked] == [("a", "PredecessorTerminating")]
+    assert [(r.node.name, r.decision.reason) for r in result.nodes.blocked] == [
+        ("a", "PredecessorTerminating")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -542,8 +550,8 @@ def test_the_pod_of_a_replaced_node_holds_a_slot_until_it_is_gone(predecessor: d
     old = pod(node("a", uid="uid-old"), uid="old", **predecessor)
     assert started(planned(task(parallelism=1), [A, B], [old])) == []
     of_two = planned(task(parallelism=2), [A, B], [old])
-    assert (started(of_two), of_two.freed_slots) == (["b"], [])
-    assert planned(task(parallelism=1), [A, B], [old]).assignment.free == 0
+    assert (started(of_two), of_two.freed_slots) == (["b"], ())
+    assert planned(task(parallelism=1), [A, B], [old]).launch.assignment.free == 0
 
 
 def all_done(decision: str, **spec: Any) -> DaemonTask:
@@ -558,7 +566,7 @@ def all_done(decision: str, **spec: Any) -> DaemonTask:
 def test_a_lost_ledger_shard_starts_records_and_deletes_nothing() -> None:
     lost = Ledger(entries={}, shards=0, lost=1)
     result = planned(task(), [A, B], [succeeded(A)], ledger=lost)
-    assert (result.hold, result.starts, result.records, result.deletes) == ("LedgerLost", [], {}, [])
+    assert (result.hold, result.launch.starts, result.records, result.deletes) == ("LedgerLost", (), {}, ())
     assert result.wake == 0, "only somebody's decision changes anything"
 
 
@@ -615,12 +623,12 @@ def test_a_node_that_was_blocked_before_its_rollout_began_is_looked_at_when_that
 )
 def test_what_holds_a_task_starts_nothing(spec: dict[str, Any], changes: dict[str, str], hold: str) -> None:
     result = planned(task(**spec), [A], **changes)
-    assert (result.hold, result.starts) == (hold, [])
+    assert (result.hold, result.launch.starts) == (hold, ())
 
 
 def test_a_storm_of_starts_is_cut_into_batches() -> None:
     result = planned(task(), [node(f"n{i}") for i in range(300)])
-    assert (len(result.starts), result.more, result.wake) == (250, True, NOW)
+    assert (len(result.launch.starts), result.more, result.wake) == (250, True, NOW)
 
 
 class TestReboot:
@@ -651,7 +659,7 @@ class TestReboot:
         record = planned(task(backoff_limit=limit, **self.SPEC), [A], [cut]).records["a"]
         assert (record.result, record.attempts) == ("Retry", 1)
         result = planned(task(backoff_limit=limit, **self.SPEC), [A], [cut], {"a": record})
-        assert [start.trigger for start in result.starts] == ["NodeReboot"]
+        assert [start.trigger for start in result.launch.starts] == ["NodeReboot"]
 
     def test_one_that_is_made_at_most_once_has_failed(self) -> None:
         spec = {**self.SPEC, "run_guarantee": "AtMostOnce", "backoff_limit": 0}
@@ -732,4 +740,4 @@ class TestRetention:
         old = succeeded(A, finished=NOW - 9000)
         ledger = Ledger(entries={"a": entry(A)}, shards=1, since={"a": NOW - 29})
         result = planned(task(ttl_seconds_after_finished=0), [A], [old], ledger=ledger)
-        assert (result.deletes, result.wake) == ([], NOW + 1)
+        assert (result.deletes, result.wake) == ((), NOW + 1)

@@ -51,7 +51,7 @@ async def test_of_large_pods_fewer_are_created_at_a_time(
     api, state = Api(), TaskState(UID)
     state.confirmed, state.width = time.monotonic(), CREATE_CONCURRENCY
     client: Any = api
-    starts = planned(of, nodes).starts
-    created, complete = await PodControl(client, Store(), 1.0).start(snapshot(of, nodes), starts, state)
+    launch = planned(of, nodes).launch
+    created, complete = await PodControl(client, Store(), 1.0).start(snapshot(of, nodes), launch, state)
     assert (len(created), complete) == (200, True)
     assert api.most == most

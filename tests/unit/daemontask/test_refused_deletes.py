@@ -149,10 +149,10 @@ def nodes(count: int, prefix: str = "n") -> list[Node]:
 def test_pods_beyond_what_a_pass_deletes_hold_their_slots_too() -> None:
     late, others = nodes(BATCH + 10, "late"), nodes(20)
     plan = planned(task(parallelism=15), [*late, *others], [unplaced(one) for one in late])
-    assert (len(plan.deletes), len(plan.starts), plan.queued) == (BATCH, 15, 5)
+    assert (len(plan.deletes), len(plan.launch.starts), plan.launch.queued) == (BATCH, 15, 5)
     first = started(plan)
-    keep_slots(plan, {pod.uid for pod in plan.deletes})
-    assert (len(plan.starts), plan.queued) == (5, 15)
+    plan = keep_slots(plan, {pod.uid for pod in plan.deletes})
+    assert (len(plan.launch.starts), plan.launch.queued) == (5, 15)
     assert set(started(plan)) < set(first)
 
 
@@ -161,8 +161,8 @@ def test_a_pod_that_is_still_active_is_not_counted_twice() -> None:
     a, b = nodes(2)
     stuck = pod(a, revision="old", phase="Pending", waiting="ImagePullBackOff")
     plan = planned(task(parallelism=2), [a, b], [stuck])
-    assert (plan.deletes, plan.freed_slots) == ([stuck], [])
-    keep_slots(plan, ())
+    assert (plan.deletes, plan.freed_slots) == ((stuck,), ())
+    plan = keep_slots(plan, ())
     assert started(plan) == [b.name]
 
 
@@ -171,13 +171,13 @@ def test_a_node_holds_one_slot_whatever_it_has_of_pods() -> None:
     two = [pod(a, seq, node_name="", phase="Pending", created=NOW - 4000) for seq in (1, 2)]
     undeletable = frozenset(one.uid for one in two)
     plan = planned(task(parallelism=3), [a, *others], two)
-    keep_slots(plan, ())
-    assert len(plan.starts) == 2
+    plan = keep_slots(plan, ())
+    assert len(plan.launch.starts) == 2
     for some in (undeletable, frozenset({two[0].uid})):
         plan = planned(task(parallelism=3), [a, *others], two, undeletable=some)
-        keep_slots(plan, ())
-        assert (len(plan.starts), plan.queued) == (2, 1)
-        assert [report.node.name for report in plan.holders] == [a.name]
+        plan = keep_slots(plan, ())
+        assert (len(plan.launch.starts), plan.launch.queued) == (2, 1)
+        assert [report.node.name for report in plan.nodes.holders] == [a.name]
 
 
 @pytest.mark.parametrize(("named", "starts"), [("gone", 1), ("a", 0)])
@@ -185,13 +185,13 @@ def test_an_orphan_holds_a_slot_where_a_node_may_get_it(named: str, starts: int)
     before, a = node(named, uid="uid-before"), node("a")
     orphan = pod(before, node_name="", phase="Pending")
     plan = planned(task(parallelism=1), [a], [orphan])
-    assert (plan.deletes, started(plan)) == ([orphan], ["a"])
-    keep_slots(plan, ())
-    assert len(plan.starts) == starts
+    assert (plan.deletes, started(plan)) == ((orphan,), ["a"])
+    plan = keep_slots(plan, ())
+    assert len(plan.launch.starts) == starts
     undeletable = frozenset({orphan.uid})
-    assert len(planned(task(parallelism=1), [a], [orphan], undeletable=undeletable).starts) == starts
-    assert len(planned(task(), [a], [orphan], undeletable=undeletable).starts) == 1
+    assert len(planned(task(parallelism=1), [a], [orphan], undeletable=undeletable).launch.starts) == starts
+    assert len(planned(task(), [a], [orphan], undeletable=undeletable).launch.starts) == 1
     running = pod(a, revision="old")
     spec: dict[str, Any] = {"parallelism": 1, "concurrency_policy": "Replace"}
     replacing = planned(task(**spec), [a], [orphan, running], undeletable=undeletable)
-    assert (running in replacing.deletes, replacing.outdated) == (starts == 1, 1 - starts)
+    assert (running in replacing.deletes, replacing.launch.outdated) == (starts == 1, 1 - starts)

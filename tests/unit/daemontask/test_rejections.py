@@ -158,7 +158,7 @@ def test_its_node_is_blocked_in_the_kubelets_words_and_holds_no_slot() -> None:
     of = entry(A, "Retry", rejections=2, reason="OutOfcpu", message="no room", finished_at=int(NOW - 5))
     of = msgspec.structs.replace(of, started_at=int(NOW - 40))
     result = planned(task(parallelism=1), [A, B], [], {"a": of})
-    (blocked,) = result.blocked
+    (blocked,) = result.nodes.blocked
     assert (blocked.decision.reason, blocked.decision.message) == ("OutOfcpu", "no room")
     assert (blocked.decision.since, result.wake) == (NOW - 40, NOW + 15)
     assert started(result) == ["b"]
@@ -193,6 +193,6 @@ def test_whatever_comes_between_only_what_ran_counts(history: list[str], limit: 
         assert counted <= limit
         waits = planned(task(backoff_limit=limit), [A], [], {"a": found}, now=now)
         assert states(waits) == ({"blocked": 1} if rejections else {"pending": 1})
-        assert [report.decision.since for report in waits.blocked] == [int(since)] * (rejections > 0)
+        assert [report.decision.since for report in waits.nodes.blocked] == [int(since)] * (rejections > 0)
         assert 10 <= waits.wake - now <= 600
         before, now = found, waits.wake

@@ -6,6 +6,8 @@ from caretaker.api.conditions import Reason
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.requeue_after import MIN_DELAY, REFUSED_DELAY, requeue_after
+from caretaker.daemontask.snapshot import Trouble
+from caretaker.daemontask.status_input import Outcome
 
 NOW = 1000.0
 LEDGER, DELETION = Reason.LEDGER_WRITE_REFUSED, Reason.POD_DELETION_REFUSED
@@ -28,11 +30,13 @@ LEDGER, DELETION = Reason.LEDGER_WRITE_REFUSED, Reason.POD_DELETION_REFUSED
 def test_when_it_is_looked_at_again(
     wake: float, more: bool, refused: str, flush_at: float, expected: float | None
 ) -> None:
-    plan = Plan(requests=AnnotationRequests(), wake=wake, more=more)
-    assert requeue_after(plan, refused=refused, planned=NOW, flush_at=flush_at, now=NOW) == expected
+    plan = Plan(requests=AnnotationRequests(), wake=wake)
+    outcome = Outcome(trouble=Trouble(refused, "no") if refused else None, more=more)
+    assert requeue_after(plan, outcome, planned=NOW, flush_at=flush_at, now=NOW) == expected
 
 
 @pytest.mark.parametrize("refused", ["", LEDGER, DELETION])
 def test_what_came_due_during_a_slow_pass_is_not_taken_for_what_was_refused(refused: str) -> None:
     plan = Plan(requests=AnnotationRequests(), wake=NOW + 1)
-    assert requeue_after(plan, refused=refused, planned=NOW, flush_at=0.0, now=NOW + 3) == MIN_DELAY
+    outcome = Outcome(trouble=Trouble(refused, "no") if refused else None)
+    assert requeue_after(plan, outcome, planned=NOW, flush_at=0.0, now=NOW + 3) == MIN_DELAY

@@ -196,7 +196,7 @@ def test_a_run_that_failed_tells_nothing() -> None:
 def test_results_are_no_part_of_the_revision() -> None:
     assert revision_of(task(results=(MS,)).spec) == revision_of(task().spec)
     of = task(results=(MS,))
-    assert plan(snapshot(of, [A], entries={"a": entry(A)})).starts == []
+    assert plan(snapshot(of, [A], entries={"a": entry(A)})).launch.starts == ()
 
 
 @pytest.mark.parametrize(

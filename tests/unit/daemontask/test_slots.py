@@ -38,7 +38,7 @@ def gave_up(of: Any, **changes: Any) -> Entry:
 
 
 def holders(of: Plan) -> list[str]:
-    return sorted(report.node.name for report in of.holders)
+    return sorted(report.node.name for report in of.nodes.holders)
 
 
 # ---------------------------------------------------------------- slots
@@ -52,7 +52,7 @@ def test_where_a_slot_was_taken_away_a_retry_that_is_due_goes_before_one_in_back
 def test_a_pass_starts_no_more_than_its_batch_retries_included() -> None:
     nodes = [node(f"n{i:03}") for i in range(BATCH + 1)]
     found = plan(seen(nodes, of={"n000": retry(nodes[0])}, parallelism=BATCH + 10))
-    assert len(found.starts) == BATCH
+    assert len(found.launch.starts) == BATCH
     assert found.more
 
 
@@ -60,8 +60,8 @@ def test_a_slot_whose_pod_was_not_deleted_is_missing_to_a_first_run_and_not_to_a
     late = pod(B, phase="Pending", node_name="", created=NOW - DEADLINE)
     found = plan(seen([A, B, C], [late], of={"a": retry(A)}, parallelism=2))
     assert started(found) == ["a", "c"]
-    keep_slots(found, gone=())
-    assert (started(found), found.queued) == (["a"], 1)
+    found = keep_slots(found, gone=())
+    assert (started(found), found.launch.queued) == (["a"], 1)
 
 
 @pytest.mark.parametrize("rejected", [A, B, C])
@@ -77,7 +77,7 @@ def test_a_retry_waits_only_while_others_run_in_all_slots_that_are_left(
     width: int, starts: int, short: bool
 ) -> None:
     of = seen([A, B], [pod(B)], of={"a": retry(A)})
-    held = plan(of).holders
+    held = plan(of).nodes.holders
     shares = share_out(of, width, held, [report for report in held if report.decision.start], BATCH)
     assert (len(shares.starts), shares.short) == (starts, short)
 
@@ -104,11 +104,11 @@ def test_tasks_do_not_all_begin_on_the_same_node() -> None:
 
 def test_a_budget_is_named_only_where_it_keeps_a_node_waiting() -> None:
     two = (Budget(2),)
-    assert plan(seen([A, B], of={}, budgets=two, parallelism=5)).budget is None
-    waiting = plan(seen([A, B, C], of={}, budgets=two)).budget
+    assert plan(seen([A, B], of={}, budgets=two, parallelism=5)).launch.budget is None
+    waiting = plan(seen([A, B, C], of={}, budgets=two)).launch.budget
     assert waiting is not None
     assert waiting.nodes == 2
-    assert plan(seen([A, B, C], of={}, budgets=two, parallelism=2)).budget is None
+    assert plan(seen([A, B, C], of={}, budgets=two, parallelism=2)).launch.budget is None
 
 
 def test_nothing_is_started_after_a_window_opens_that_limits_nothing_yet() -> None:
@@ -118,7 +118,7 @@ def test_nothing_is_started_after_a_window_opens_that_limits_nothing_yet() -> No
     ahead = (Budget(0, "0 14 * * *", "1h"),)
     found = plan(seen([A], of={}, budgets=ahead))
     assert started(found) == ["a"]
-    assert found.budget_boundary == NOW + 800
+    assert found.launch.budget_boundary == NOW + 800
 
 
 def test_a_schedule_that_cannot_be_read_does_not_keep_runs_from_being_recorded() -> None:
@@ -146,7 +146,7 @@ def test_a_disrupted_node_that_waits_for_its_retry_keeps_its_slot() -> None:
     last = retry(A, ago=1, attempts=0, disruptions=1)
     found = plan(seen([A, B], of={"a": last}, parallelism=1))
     assert (holders(found), started(found)) == (["a"], [])
-    assert not found.failing
+    assert not found.nodes.failing
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_disrupted_node_that_is_not_ready_holds_its_slot_until_the_deadline_an
     unready = node("a", ready=False, ready_since=NOW - 90)
     found = plan(seen([unready, B], of={"a": retry(unready, ago, attempts=0, disruptions=1)}, parallelism=1))
     assert (holders(found), started(found)) == ((["a"], []) if held else ([], ["b"]))
-    assert [report.decision.failing for report in found.failing] == [lost][: bool(lost)]
+    assert [report.decision.failing for report in found.nodes.failing] == [lost][: bool(lost)]
     if held:
         assert found.wake == NOW - ago + DEADLINE
 
@@ -175,7 +175,7 @@ def test_a_node_whose_run_ended_before_its_kubelet_rejects_holds_its_slot_until_
     found = plan(seen([A, B], of={"a": last}, parallelism=1))
     held = ago < DEADLINE
     assert (holders(found), started(found)) == ((["a"], []) if held else ([], ["b"]))
-    assert bool(found.failing) == (bool(attempts) or not held)
+    assert bool(found.nodes.failing) == (bool(attempts) or not held)
     late = msgspec.structs.replace(last, finished_at=int(NOW - 60))  # its next attempt is due
     found = plan(seen([A, B], of={"a": late}, parallelism=1, budgets=(Budget(0),)))
     assert (started(found), found.wake) == ([], NOW - ago + DEADLINE if held else 0.0)
@@ -193,7 +193,7 @@ def test_a_rejected_node_that_is_blocked_then_gets_no_other_deadline(
     found = plan(seen([away, B], of={"a": last}, parallelism=1))
     held = ago < DEADLINE
     assert (holders(found), started(found)) == ((["a"], []) if held else ([], ["b"]))
-    assert bool(found.failing) == (bool(attempts) or not held)
+    assert bool(found.nodes.failing) == (bool(attempts) or not held)
 
 
 def test_a_pod_that_is_being_deleted_gives_its_slot_up_when_its_node_is_lost() -> None:
@@ -210,10 +210,10 @@ def test_a_pod_that_is_being_deleted_gives_its_slot_up_when_its_node_is_lost() -
 def test_a_pod_that_makes_way_for_a_mended_template_keeps_its_slot_until_it_is_gone() -> None:
     stuck = pod(A, revision="old", phase="Pending", waiting="ErrImagePull")
     found = plan(seen([A, B], [stuck], of={}, parallelism=1))
-    assert (found.deletes, started(found)) == ([stuck], [])
+    assert (found.deletes, started(found)) == ((stuck,), [])
     unplaced = pod(A, revision="old", phase="Pending", node_name="", unschedulable="no room")
     found = plan(seen([A, B], [unplaced], of={}, parallelism=1))
-    assert (found.deletes, started(found)) == ([unplaced], ["b"])
+    assert (found.deletes, started(found)) == ((unplaced,), ["b"])
 
 
 @pytest.mark.parametrize("ago", [100, DEADLINE])
@@ -245,7 +245,7 @@ def test_a_node_that_is_not_ready_after_its_success_keeps_its_slot_for_the_progr
 def test_a_pass_that_starts_all_that_wait_asks_for_no_other() -> None:
     nodes = [node(f"n{i:03}") for i in range(BATCH)]
     found = plan(seen(nodes, of={}))
-    assert (len(found.starts), found.more, found.queued) == (BATCH, False, 0)
+    assert (len(found.launch.starts), found.more, found.launch.queued) == (BATCH, False, 0)
     orphans = [pod(one, phase="Pending", node_name="") for one in nodes]
     found = plan(seen([], orphans, of={}))
     assert (len(found.deletes), found.more) == (BATCH, False)
@@ -280,14 +280,14 @@ def test_a_rollout_is_stuck_once_every_holder_of_a_slot_is(second: str) -> None:
         entries["b"] = entry(B, finished_at=int(NOW - 70))
     stuck = second in ("an image", "a deletion")
     of = seen([A, one, C], pods, of=entries, **spec)
-    assert bool(plan(of).jammed) is stuck
+    assert bool(plan(of).launch.jammed) is stuck
     assert ready_of(of) == ("ProgressDeadlineExceeded" if stuck else "RollingOut")
 
 
 def test_a_rollout_with_a_free_slot_is_not_stuck() -> None:
     late = pod(A, phase="Pending", waiting="ErrImagePull", created=NOW - DEADLINE)
     of = seen([A, B, C], [late], of={}, parallelism=2)
-    assert (len(plan(of).starts), plan(of).jammed) == (1, [])
+    assert (len(plan(of).launch.starts), plan(of).launch.jammed) == (1, ())
 
 
 def test_status_tells_until_when_a_node_that_is_not_ready_holds_its_slot() -> None:
@@ -326,7 +326,7 @@ def test_a_node_fails_only_if_it_went_not_ready_within_min_success_seconds(
     lost = node("a", ready=False, ready_since=since)
     done = entry(lost, finished_at=int(NOW - 120))
     spec: dict[str, Any] = {"parallelism": 3, "min_success_seconds": 60, "failure_policy": PAUSE}
-    assert bool(plan(seen([lost, B], of={"a": done}, **spec)).failing) is counts
+    assert bool(plan(seen([lost, B], of={"a": done}, **spec)).nodes.failing) is counts
 
 
 @pytest.mark.parametrize(("revision", "counts"), [(REVISION, True), ("old", False)])
@@ -384,13 +384,13 @@ def test_a_failed_attempt_at_another_run_holds_nothing(other: dict[str, Any]) ->
         spec["status"] = msgspec.structs.replace(ROLLING, last_schedule_time=format_time(NOW - 2800))
     found = plan(seen([A, B], of={"a": retry(A, **other)}, **spec))
     assert not found.rollout.gated
-    assert not found.failing
+    assert not found.nodes.failing
 
 
 def test_with_rerun_on_nothing_a_failure_of_an_earlier_template_stands_and_holds_nothing() -> None:
     old = gave_up(A, revision="old")
     found = plan(seen([A, B], of={"a": old}, failure_policy=PAUSE, rerun_on=(), parallelism=1))
-    assert (found.counts["failed"], started(found)) == (1, ["b"])
+    assert (found.nodes.counts["failed"], started(found)) == (1, ["b"])
     assert status_of(seen([A, B], of={"a": old}), found, Outcome()).failed == 1
 
 
@@ -418,10 +418,10 @@ def test_each_tick_and_each_re_run_of_all_is_a_rollout_of_its_own(what: str) -> 
     else:
         marks = {names.RERUN_AT: format_time(NOW - 3000)}
         spec["annotations"] = marks
-        (start,) = plan(seen([A], of={}, annotations=marks)).starts
+        (start,) = plan(seen([A], of={}, annotations=marks)).launch.starts
         last = gave_up(A, nonce=start.nonce)
     found = plan(seen([A, B], of={"a": last}, status=status, **spec))
-    assert (found.counts["failed"], started(found)) == (1, [])
+    assert (found.nodes.counts["failed"], started(found)) == (1, [])
 
 
 def test_a_failing_node_that_is_no_longer_selected_holds_nothing() -> None:
@@ -434,8 +434,8 @@ def test_while_failures_gate_the_rollout_no_run_is_replaced() -> None:
     busy = pod(B, revision="old")
     spec: dict[str, Any] = {"failure_policy": PAUSE, "concurrency_policy": "Replace", "parallelism": 9}
     gated = plan(seen([A, B], [busy], of={"a": retry(A)}, **spec))
-    assert (gated.deletes, gated.outdated, started(gated)) == ([], 1, ["a"])
-    assert plan(seen([A, B], [busy], of={}, **spec)).deletes == [busy]
+    assert (gated.deletes, gated.launch.outdated, started(gated)) == ((), 1, ["a"])
+    assert plan(seen([A, B], [busy], of={}, **spec)).deletes == (busy,)
 
 
 # ---------------------------------------------------------------- refusals
@@ -455,7 +455,7 @@ def test_while_all_pods_are_refused_nothing_starts_and_then_one(
     until: float, starts: int, wake: float
 ) -> None:
     found = plan(msgspec.structs.replace(seen([A, B], of={}), refused_until=until))
-    assert (len(found.starts), found.queued, found.wake) == (starts, 2 - starts, wake)
+    assert (len(found.launch.starts), found.launch.queued, found.wake) == (starts, 2 - starts, wake)
 
 
 def test_nodes_that_are_gone_and_pods_of_another_template_count_in_no_row() -> None:

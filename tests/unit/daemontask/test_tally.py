@@ -40,8 +40,8 @@ def test_active_pods_that_do_not_run(
     nodes: list[Node], pods: list[Pod], waiting: dict[str, int], stuck: list[str]
 ) -> None:
     found = planned(task(), nodes, pods)
-    assert found.counts["active"] == len(nodes)
-    assert (found.waiting, [report.node.name for report in found.stuck]) == (waiting, stuck)
+    assert found.nodes.counts["active"] == len(nodes)
+    assert (found.nodes.waiting, [report.node.name for report in found.nodes.stuck]) == (waiting, stuck)
 
 
 def test_nodes_that_rest_after_their_success_are_counted() -> None:
@@ -49,4 +49,4 @@ def test_nodes_that_rest_after_their_success_are_counted() -> None:
     entries = {"a": entry(A, finished_at=fresh), "b": entry(B, finished_at=fresh)}
     entries |= {"c": entry(C, finished_at=old)}
     found = planned(task(min_success_seconds=60), [A, B, C, node("d")], [pod(node("d"))], entries)
-    assert (found.resting, found.counts["succeeded"], len(found.holders)) == (2, 3, 3)
+    assert (found.nodes.resting, found.nodes.counts["succeeded"], len(found.nodes.holders)) == (2, 3, 3)

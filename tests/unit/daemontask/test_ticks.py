@@ -210,9 +210,9 @@ class TestTheTakingPass:
         running = pod(node("a"), marks=marks, created=now - 60)
         due = snapshot(of, [node("a")], [running], now=now)
         taken = plan(due)
-        assert (taken.tick.taken, taken.deletes, states(taken)) == (True, [], {"active": 1})
+        assert (taken.tick.taken, taken.deletes, states(taken)) == (True, (), {"active": 1})
         after = plan(msgspec.structs.replace(due, task=ticks.with_tick(of, taken.tick)))
-        assert after.deletes == [running]
+        assert after.deletes == (running,)
 
     @pytest.mark.parametrize(
         ("spec", "marks", "ledger"),

@@ -37,8 +37,8 @@ def as_json(proposal: TaskProposal, forecast: Forecast | None) -> dict[str, Any]
         "revision": forecast.snapshot.revision,
         "templateChanges": _changes(proposal, forecast),
         "hold": forecast.plan.hold,
-        "desired": forecast.plan.desired,
-        "counts": forecast.plan.counts,
+        "desired": forecast.plan.nodes.desired,
+        "counts": forecast.plan.nodes.counts,
         "startAtOnce": forecast.at_once,
         "parallelism": forecast.room.beyond if forecast.snapshot.task.spec.parallelism is not None else None,
         "schedule": schedule_json(forecast),
@@ -78,7 +78,7 @@ def as_text(proposal: TaskProposal, forecast: Forecast | None, *, wide: bool) ->
         return [f"{head}: refused", *notes]
     colours = Colours(sys.stdout)
     if forecast.plan.hold == "InvalidSpec" and not wide:
-        return [f"{head}: refused, {number(forecast.plan.desired, 'node')} would not run it", *notes]
+        return [f"{head}: refused, {number(forecast.plan.nodes.desired, 'node')} would not run it", *notes]
     return [
         f"{head}: {_kind_of_change(proposal, forecast)}",
         f"  {_summary(forecast)}",
@@ -103,16 +103,16 @@ def _kind_of_change(proposal: TaskProposal, forecast: Forecast) -> str:
 
 def _summary(forecast: Forecast) -> str:
     due, hold = len(forecast.turns), forecast.plan.hold
-    everything = f"of {number(forecast.plan.desired, 'node')} it is for"
+    everything = f"of {number(forecast.plan.nodes.desired, 'node')} it is for"
     if hold:
-        waiting = forecast.plan.counts["pending"]
+        waiting = forecast.plan.nodes.counts["pending"]
         meta = forecast.snapshot.task.metadata
         why = _HOLDS.get(hold, hold).format(name=f"{meta.name} -n {meta.namespace}")
         return f"nothing would be started: {why}; {waiting} {everything} wait"
-    if forecast.plan.awaiting and not due:
-        return f"{forecast.plan.awaiting} {everything} would run at its first tick"
+    if forecast.plan.nodes.awaiting and not due:
+        return f"{forecast.plan.nodes.awaiting} {everything} would run at its first tick"
     if not due:
-        return f"nothing would be started: {counts(forecast.plan.counts) or 'there are no nodes'}"
+        return f"nothing would be started: {counts(forecast.plan.nodes.counts) or 'there are no nodes'}"
     text = f"{due} {everything} would run"
     if forecast.at_once == due:
         return f"{text}, all at once"

@@ -55,12 +55,12 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
         "generation": task.metadata.generation,
         "observedGeneration": task.status.observed_generation,
         "revision": forecast.snapshot.revision,
-        "desired": forecast.plan.desired,
-        "counts": forecast.plan.counts,
+        "desired": forecast.plan.nodes.desired,
+        "counts": forecast.plan.nodes.counts,
         "hold": forecast.plan.hold,
         "schedule": schedule_json(forecast),
         "budget": budget_json(forecast),
-        "slots": {"width": forecast.plan.width, "held": len(forecast.plan.holders)}
+        "slots": {"width": forecast.plan.width, "held": len(forecast.plan.nodes.holders)}
         if forecast.plan.width is not None
         else None,
         "conditions": task.status.conditions,
@@ -75,9 +75,9 @@ def as_text(forecast: Forecast, *, wide: bool) -> list[str]:
     task = forecast.snapshot.task
     meta = task.metadata
     tty = sys.stdout.isatty()
-    numbers = forecast.plan.counts
+    numbers = forecast.plan.nodes.counts
     lines = [f"DaemonTask {meta.namespace}/{meta.name}, revision {forecast.snapshot.revision}"]
-    lines.append(f"  {number(forecast.plan.desired, 'node')}: {counts(numbers) or 'none'}")
+    lines.append(f"  {number(forecast.plan.nodes.desired, 'node')}: {counts(numbers) or 'none'}")
     if tty and (numbers["active"] or forecast.turns):
         lines.append(f"  {bar(numbers)}")
     lines += [f"  {line}" for line in ready_line(task.status.conditions, forecast.snapshot.now)]
@@ -92,7 +92,7 @@ def _slots(forecast: Forecast) -> list[str]:
     """How many slots are held, and which nodes hold theirs without running."""
     if forecast.plan.width is None:
         return []
-    held = sorted((slot_of(r) for r in forecast.plan.holders), key=lambda slot: slot.node_name)
+    held = sorted((slot_of(r) for r in forecast.plan.nodes.holders), key=lambda slot: slot.node_name)
     idle = [f"{s.node_name} {s.reason}" for s in held if s.reason != RUNNING]
     more = f", {len(idle) - _HOLDERS} more" if len(idle) > _HOLDERS else ""
     names = f": {', '.join(idle[:_HOLDERS])}{more} not running" if idle else ""

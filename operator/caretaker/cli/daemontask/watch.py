@@ -15,19 +15,20 @@ class TaskPrinter:
 
     def line(self, forecast: Forecast) -> str:
         """The counts."""
-        states = counts(forecast.plan.counts, skip=("excluded",)) or "none"
-        return f"{number(forecast.plan.desired, 'node')}: {states}"
+        states = counts(forecast.plan.nodes.counts, skip=("excluded",)) or "none"
+        return f"{number(forecast.plan.nodes.desired, 'node')}: {states}"
 
     def bar(self, forecast: Forecast) -> str:
         """The counts, drawn."""
-        return f"{bar(forecast.plan.counts)}  {counts(forecast.plan.counts, skip=('succeeded', 'excluded'))}"
+        found = forecast.plan.nodes.counts
+        return f"{bar(found)}  {counts(found, skip=('succeeded', 'excluded'))}"
 
     def news(self, before: Forecast | None, forecast: Forecast) -> Iterator[str]:
         """Nodes that have failed since."""
         if before is None:
             return
-        failed = {report.node.name for report in before.plan.failed}
-        for name in sorted({report.node.name for report in forecast.plan.failed} - failed):
+        failed = {report.node.name for report in before.plan.nodes.failed}
+        for name in sorted({report.node.name for report in forecast.plan.nodes.failed} - failed):
             state = forecast.state_of(name)
             yield Colours(sys.stdout).line(f"{name} failed {state.reason}: {one_line(state.message)}")
 
@@ -49,11 +50,11 @@ def ended(forecast: Forecast) -> int | None:
 
     The planner and the operator's status must agree.
     """
-    task, numbers = forecast.snapshot.task, forecast.plan.counts
+    task, numbers = forecast.snapshot.task, forecast.plan.nodes.counts
     conditions = task.status.conditions
     if task.status.observed_generation < task.metadata.generation or numbers["active"]:
         return None
-    waiting = forecast.plan.awaiting  # for the first tick, which may be far away
+    waiting = forecast.plan.nodes.awaiting  # for the first tick, which may be far away
     if numbers["pending"] > waiting and not forecast.plan.hold:
         return None
     if task.status.active or (task.status.pending > waiting and not forecast.plan.hold):

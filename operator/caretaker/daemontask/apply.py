@@ -1,0 +1,153 @@
+"""Carries out a plan: the ledger first, then deletes, then starts.
+
+I/O only. No decision is made here, except to leave starts to a later plan.
+"""
+
+import logging
+import time
+from typing import Final
+
+import msgspec
+
+from caretaker.api.conditions import Reason
+from caretaker.daemontask.intents import is_new_end, withdrawn
+from caretaker.daemontask.plan import Plan, keep_slots, with_launch
+from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl
+from caretaker.daemontask.shards import Written, write_refusal
+from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.task_state import TaskState
+from caretaker.kube.errors import ApiError
+from caretaker.obs.metrics import DaemonTaskMetrics
+from caretaker.runtime.controller import Conflict
+
+logger = logging.getLogger(__name__)
+
+# Seconds between two ledger writes of a task; below the queue's second, or each would take two passes.
+FLUSH_INTERVAL: Final = 0.9
+
+# Seconds within which the first intents of a pass count as a look at the ledger, however long the writes
+# take. Its Pods are then sent for CONFIRMED_SECONDS, and with the timeout of that write (5 s) this stays
+# below intents.PATIENCE: until then no operator takes the Pod for one that will not come.
+INTENT_SECONDS: Final = 11.0
+
+
+class Applier:
+    """Writes what a plan decided, and notes in the task's state what the next plan has to know."""
+
+    def __init__(self, pod_control: PodControl, metrics: DaemonTaskMetrics, scale: float) -> None:
+        self._pod_control = pod_control
+        self._metrics = metrics
+        self._scale = scale
+
+    async def apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
+        """Records and intents first, then deletes, then starts; without the records neither."""
+        state.queued = plan.launch.queued > 0
+        state.idle = not (plan.launch.starts or plan.launch.replaced or plan.launch.paced_at)
+        state.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
+        state.trouble, plan = await self._record(snapshot, plan, state)
+        started, more = list[str](), plan.more
+        if state.trouble is None:
+            refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
+            state.still_there(pod for pod in plan.deletes if pod.uid not in gone)
+            plan = keep_slots(plan, gone)
+            launch = plan.launch
+            state.queued = launch.queued > 0
+            started, complete = await self._pod_control.start(snapshot, launch, state)
+            state.idle = not launch.paced_at and (state.idle or bool(started))
+            await self._withdraw(snapshot, plan, state)
+            waiting = launch.queued > 0 and not launch.paced_at
+            more = more or not (complete and as_seen)
+            more = more or (snapshot.one_at_a_time and state.trouble is None and waiting)
+            state.trouble = state.trouble or refused
+        shards = state.loaded_shards
+        return Outcome(
+            created=len(started),
+            started=frozenset(started),
+            trouble=state.trouble,
+            conflicts=tuple(state.conflicts),
+            unlabelled=frozenset(state.unlabelled),
+            shards=shards.count,
+            recorded=len(shards.node_names),
+            writes=shards.write_counts(snapshot.task.status.ledger),
+            more=more,
+        )
+
+    async def _record(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> tuple[Trouble | None, Plan]:
+        """One patch per shard, at most once a second. Returns (the refusal of a quota or a policy, the plan
+        without starts that have to wait). Until their intents are written, nothing starts."""
+        shards, lost = state.loaded_shards, snapshot.ledger.lost > 0
+        decided = lost and plan.hold != Reason.LEDGER_LOST
+        launch = plan.launch
+        nodes = {*plan.records, *(start.node_name for start in launch.starts)}
+        if in_the_way := shards.taken(nodes, lost=lost):
+            return Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way), plan
+        if not (plan.records or launch.intents or plan.forget or shards.unmarked or decided):
+            state.flush_at = 0.0
+            return None, plan
+        now = time.time()
+        interval = FLUSH_INTERVAL * self._scale
+        # A clock that was set back must not hold it up; while a shard is lost, status would forget that.
+        if not lost and 0 <= now - state.flushed < interval:
+            state.flush_at = state.flushed + interval
+            if launch.intents:
+                plan = with_launch(msgspec.structs.replace(plan, more=False), starts=(), intents={})
+            return None, plan
+        known = snapshot.ledger.entries
+        ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
+        state.unstarted.update((entry.node_uid, entry.intent) for entry in launch.intents.values())
+        meta, old = snapshot.task.metadata, snapshot.task.status.ledger
+        try:
+            written = await shards.write(
+                meta, plan.records, plan.forget, launch.intents, old, decided=decided
+            )
+        except (ApiError, Conflict) as error:
+            if not (refusal := write_refusal(error, shards)):
+                raise
+            logger.warning("the ledger cannot be written: %s", refusal)
+            return Trouble(Reason.LEDGER_WRITE_REFUSED, refusal), plan
+        state.flushed, state.flush_at = now, 0.0
+        plan = await self._check_after_write(plan, state, written)
+        state.recorded(plan.records.values())
+        for entry in ended:
+            self._metrics.runs.labels(entry.result).inc()
+            if entry.started_at and not (entry.intent or entry.rejections):
+                self._metrics.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
+        return None, plan
+
+    async def _check_after_write(self, plan: Plan, state: TaskState, written: Written) -> Plan:
+        """The plan without the starts that were too late, which are left to the next one. Sets the time from
+        which the ledger counts as read, after it was written.
+
+        An intent is a check by itself: no other operator starts its run, nor gives it up within PATIENCE.
+        Without intents, a slow write needs another read.
+        """
+        launch, now = plan.launch, time.monotonic()
+        if launch.intents:
+            late = len(launch.intents) - len(written.intents)
+            state.confirmed = min(now, written.began + INTENT_SECONDS * self._scale)
+            return with_launch(
+                msgspec.structs.replace(plan, more=plan.more or late > 0),
+                intents=written.intents,
+                queued=launch.queued + late,
+                starts=tuple(start for start in launch.starts if start.node_name in written.intents),
+            )
+        if launch.starts and now - state.confirmed > CONFIRMED_SECONDS / 2 * self._scale:
+            shards = state.loaded_shards
+            if not await shards.current(start.node_name for start in launch.starts):
+                shards.loaded = False
+                raise Conflict("the ledger was written meanwhile")
+            state.confirmed = now
+        return plan
+
+    async def _withdraw(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> None:
+        """Take back at once the intents of this pass whose Pods were certainly not created: that knowledge
+        would not survive a crash. Failures here are left to the next plan."""
+        back = {
+            name: withdrawn(entry)
+            for name, entry in plan.launch.intents.items()
+            if state.unstarted.get(entry.node_uid) == entry.intent
+        }
+        if back:
+            await state.loaded_shards.write(snapshot.task.metadata, back, ())
+            state.withdrawn(back.values())
