@@ -247,14 +247,14 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
     starts, so the next seq follows from the entry alone."""
     if eligibility.kind == "held":
         return Decision("excluded", eligibility.reason, eligibility.message)
-    again = entry if entry is not None and is_retry(inputs, node, entry) else None
+    trigger, nonce = trigger_of(inputs, node, entry), nonce_of(inputs, node, entry)
+    again = entry if entry is not None and is_retry(inputs, entry, trigger) else None
     if eligibility.kind == "blocked":
         return _blocked(inputs, eligibility, again)
     if (before := inputs.namesakes.get(node.uid)) is not None:
         what = "node" if before.owner_uid == inputs.task_uid else "task"
         message = f"waiting for Pod {before.name} of an earlier {what} of this name to go"
         return Decision("blocked", PREDECESSOR_TERMINATING, message, since=before.deletion_asked)
-    trigger, nonce = trigger_of(inputs, node, entry), nonce_of(inputs, node, entry)
     if inputs.awaited and entry is None and not nonce:
         return Decision("pending", Reason.AWAITING_SCHEDULE)
     refusal = inputs.refused.get(node.uid)

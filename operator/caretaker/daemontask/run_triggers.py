@@ -74,11 +74,9 @@ def trigger_of(inputs: DecisionInput, node: Node, entry: Entry | None) -> str:
     return RETRY if entry.result == RETRY else ""
 
 
-def is_retry(inputs: DecisionInput, node: Node, entry: Entry) -> bool:
+def is_retry(inputs: DecisionInput, entry: Entry, trigger: str) -> bool:
     """Whether the run that the node needs is another attempt at the one that its entry is about."""
-    if entry.result != RETRY or entry.revision != inputs.revision:
-        return False
-    return trigger_of(inputs, node, entry) in (RETRY, NODE_REBOOT)
+    return entry.result == RETRY and entry.revision == inputs.revision and trigger in (RETRY, NODE_REBOOT)
 
 
 def begun(inputs: DecisionInput) -> DecisionInput:
