@@ -158,7 +158,7 @@ async def policies(admin: Admin, ledger: Ledger) -> Any:
 async def test_a_thousand_that_are_as_they_should_be_cost_one_call_a_resync_and_no_write(
     ledger: Ledger, policies: Policies
 ) -> None:
-    scale, minute = 0.015, 60
+    scale, minute = 0.03, 60
     ledger.start(scale)
     for number in range(5):
         await policies.create(resyncInterval="1m", **(OPEN if number % 2 else {}))
