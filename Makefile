@@ -34,8 +34,6 @@ PYTEST_ARGS ?=
 SOAK_MINUTES ?= 0.15
 HOPLAB_ARGS ?=
 # Integration tests wait more than they compute: several control planes side by side, a file of tests on each.
-# Of components that mostly wait, each with one thread takes a quarter less CPU (37 -> 28 ms a second for a
-# control plane at rest).
 # In order: an operator that a folder shares watches all namespaces, and must not outlast its folder. The long
 # files come first, so that the workers end together.
 WORKERS ?= 8
@@ -124,7 +122,7 @@ gotools: setup
 	@$(PYTHON) -m gotools >/dev/null
 
 .PHONY: chart
-chart: setup ## write what follows from others: the chart's CRDs and kinds, the table of its values, deploy/
+chart: setup ## write what follows from others: the chart's CRDs and kinds, the table of its values, deploy/, lines in pyproject.toml
 	@$(PYTHON) -m chart
 
 # With less garbage collection an API server takes a sixth less CPU (28.5 -> 24 s for 208 tests); the limit is
@@ -133,6 +131,8 @@ CLUSTERS = GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loa
 
 ALL_CLUSTERS := tests/e2e $(wildcard tests/integration/test_*.py) tests/integration/s3refresh tests/integration
 
+# Components that mostly wait take with one thread each a quarter less CPU (37 -> 28 ms a second for a
+# control plane at rest).
 .PHONY: integration
 integration: program doubles gotools ## the tests against a real control plane, but for the slow ones
 	GOMAXPROCS=1 SOAK_MINUTES=$(SOAK_MINUTES) $(CLUSTERS) -m "not slow" $(ALL_CLUSTERS) $(PYTEST_ARGS)

@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Not to collect what is left out spares each of `make integration`'s workers seconds of CPU."""
+    """Not to collect files that are left out spares each of `make integration`'s workers seconds of CPU."""
     return True if config.option.markexpr == "not slow" and _is_tooling(collection_path) else None
 
 

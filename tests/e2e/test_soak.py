@@ -125,6 +125,7 @@ async def converged(place: Rollouts, tasks: list[Task], chaos: Chaos, replicas: 
             if not any(_is_unknown(task, entries[name]) for name in nodes):
                 break
             assert lost_answers(replicas, since), "the outcome of a run is unknown without a reason"
+            since = [len(process.lines) for process, _ in replicas]
             entries = await recorded(task, await rerun(task), nodes, failed)
         assert not any(_is_unknown(task, entries[name]) for name in nodes)
         counts = {"active": 0, "pending": 0, "blocked": 0, "failed": len(failed)}

@@ -22,6 +22,7 @@ from testing.world import Task
 POOL: Final = "soak.caretaker.dev/pool"
 TAINT: Final = "soak.caretaker.dev/taint"
 RESTART_EVERY: Final = 20.0  # seconds between two restarts of the API server, which take some themselves
+STALLS = (0.5, 2.0, 8.0)  # seconds; the last outlives a Lease of 6 s, the soak tests' longest
 NODES_AT_LEAST, NODES_AT_MOST = 6, 16
 FAR: Final = "0 0 1 1 *"  # a schedule without a tick during the test
 
@@ -236,7 +237,7 @@ class Chaos:
 
     async def hang_operator(self) -> str:
         process, _ = self._random.choice(self._replicas)
-        seconds = self._random.choice((0.5, 2.0, 5.0))
+        seconds = self._random.choice(STALLS)
         process.pause()
         await asyncio.sleep(seconds)
         process.resume()
@@ -250,7 +251,7 @@ class Chaos:
 
     async def cut_off(self) -> str:
         process, proxy = self._random.choice(self._replicas)
-        silent, seconds = self._random.random() < 0.5, self._random.choice((0.5, 2.0, 5.0))
+        silent, seconds = self._random.random() < 0.5, self._random.choice(STALLS)
         with proxy.partition(silent=silent):
             await asyncio.sleep(seconds)
         return f"operator {process.name} was cut off for {seconds:g} s{', in silence' if silent else ''}"

@@ -77,7 +77,7 @@ class Nodes:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The control plane of this run, with our CRDs and a few fake nodes that belong to no test. Operators
-    have an account of their own, and whatever they ask for is to be granted to it."""
+    have an account of their own, and all that they ask for is to be granted to it."""
     started = Cluster(tmp_path_factory.mktemp("cluster"), nodes=SHARED_NODES, audit=True)
     with started:
         bodies = [body for file in CRDS for body in manifests.load_all(file.read_text())]

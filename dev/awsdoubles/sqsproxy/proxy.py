@@ -127,7 +127,7 @@ class SqsProxy(ServerThread):
         )
 
     async def closing(self) -> None:
-        """Close it; what is under way ends with it."""
+        """Close it; calls under way end with it."""
         for sent in self._sent:
             sent.cancel()
         await asyncio.gather(*self._sent, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What is known of a queue between two receives: its readers, its problems, whether it has a backlog.
+"""The state of a queue between two receives: its readers, its problems, whether it has a backlog.
 
 Memory only, no I/O. Readers are notified of each change.
 """

@@ -19,7 +19,7 @@ ROUNDED: Final = 1e-3  # seconds: status rounds times, so a time may be this muc
 
 
 class _Observed(msgspec.Struct, frozen=True):
-    """When this process first observed what is on record of a target now. Times are `clock` seconds."""
+    """When this process first observed the present record of a target. Times are `clock` seconds."""
 
     event: float | None  # the last event; None = none in this life
     dirty: tuple[float, float] | None  # dirty since: (by its record, by this clock)

@@ -146,7 +146,7 @@ REFUSED = {
         "maximum memory usage per Container is 64Mi",
     ),
 }
-# One rule of Pod Security refuses them, as it does a privileged container.
+# The baseline level of Pod Security refuses all of them, as it does a privileged container.
 OF_THE_HOST = ("a folder of the host", "the host's", "a port of the host")
 
 

@@ -168,7 +168,7 @@ async def test_a_thousand_that_are_as_they_should_be_cost_one_call_a_resync_and_
         before = await policies.versions()
         since = len(process.logs)
         ledger.control.clear_calls()
-        await until(lambda: len(ledger.control.calls()) >= 5)
+        await until(lambda: len(ledger.control.calls()) >= 10)
         assert await policies.versions() == before
     calls = ledger.control.calls()
     assert {call["operation"] for call in calls} == {DESCRIBE}, "nor whether anything may be changed"

@@ -514,7 +514,7 @@ def test_a_node_whose_pod_was_given_up_is_late_until_a_pod_of_it_is_placed() -> 
     ]
     for away in (node("a", unschedulable=True), node("a", deleting=True)):
         assert planned(task(), [away], unplaced=given_up).nodes.unplaced == (), (
-            "somebody's will is never late"
+            "a deliberate state is never late"
         )
 
 

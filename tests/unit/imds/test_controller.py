@@ -36,14 +36,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def kind(add: Callable[[Key], None] = lambda _: None, **options: Any) -> IMDSPolicyKind:
+def kind(
+    add: Callable[[Key], None] = lambda _: None,
+    add_after: Callable[[Key, float], None] = lambda *_: None,
+    **options: Any,
+) -> IMDSPolicyKind:
     """Without anybody to talk to."""
     nobody: Any = SimpleNamespace(ec2_writer=None)
     store: Store[Node] = Store()
     given = ControllerOptions(Grants.default("ops"), "ops", Rate(2.0, 40.0), **options)
-    return IMDSPolicyKind(
-        nobody, nobody, store, add, lambda *_: None, PolicyMetrics(CollectorRegistry()), given
-    )
+    return IMDSPolicyKind(nobody, nobody, store, add, add_after, PolicyMetrics(CollectorRegistry()), given)
 
 
 def probing(*, waiting: bool, wake: float | None = None) -> Plan:
@@ -134,8 +136,7 @@ def test_an_instance_that_was_not_told_is_asked_for_again_soon() -> None:
 @pytest.mark.parametrize("missed", [True, False])
 async def test_an_event_in_the_first_pass_of_a_policy_brings_another_one(missed: bool) -> None:
     later: list[Key] = []
-    made = kind(daemontasks=False)
-    made._add_after = lambda key, _: later.append(key)
+    made = kind(add_after=lambda key, _: later.append(key), daemontasks=False)
     node = Node("n1", "n1", {}, provider_id="", ready=True, ready_since=5.0)
     made._node_changed(None, node)
     read = msgspec.structs.replace(SEEN, plan_input=None, events=1)

@@ -1,4 +1,7 @@
-"""gather of a kind only reads: it changes nothing that its controller keeps, itself or through a method."""
+"""gather of IMDSPolicyKind assigns no attribute of its own, itself or through a method.
+
+Memory that other objects keep, such as the modifier's, is not covered.
+"""
 
 import ast
 import inspect

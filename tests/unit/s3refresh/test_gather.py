@@ -101,7 +101,8 @@ async def test_before_the_status_its_tasks_begin_and_its_queue_is_claimed() -> N
     kind.forget(KEY)
     assert not kind._shared.admission.owner_absent(snapshot.setup.config.source.arn)
     await kind.stop()
-    await asyncio.sleep(0.01)
+    if ending := [one for one in asyncio.all_tasks() if one.get_name() in tasks()]:
+        await asyncio.wait(ending, timeout=10)
     assert tasks() == set()
 
 
