@@ -42,6 +42,7 @@ class Applier:
 
     async def apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
+        state.trouble = None
         state.queued = plan.launch.queued > 0
         state.idle = not (plan.launch.starts or plan.launch.replaced or plan.launch.paced_at)
         state.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)

@@ -1,4 +1,4 @@
-"""DaemonTask in the loop: gathers a snapshot and carries out its plan.
+"""DaemonTask in the loop: its snapshot, plan and status.
 
 Thin: no decision is made here. State between passes is held per task in TaskState, and can be lost at any
 time: everything that matters is in the ledger, in the Pods and in the task.

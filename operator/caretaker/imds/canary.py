@@ -77,7 +77,7 @@ def step(
     others: Mapping[GroupChange, Collection[str]] = {},
 ) -> Record:
     """The next state of the instances in status. `instances`: those with a Node, by ID; `blocked`: changes
-    that are not made; `others`: instances that may join the canary of their change."""
+    that are not made; `others`: instances that may join the canary of their group."""
     if not inputs.canary_instances:
         return Record()
     made = _Step(instances, blocked, inputs, others)

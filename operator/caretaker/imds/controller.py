@@ -155,8 +155,8 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         self._waiting.pop(key, None)
         self._watched.pop(key, None)
         self._modifier.forget(key)
-        if self._specs.pop(key, None) is not None:
-            self._others(key)
+        self._specs.pop(key, None)
+        self._others(key)
 
     async def stop(self) -> None:
         """Another process may lead from now on: forget all."""

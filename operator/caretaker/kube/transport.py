@@ -255,7 +255,7 @@ class _GuardedRequest(aiohttp.ClientRequest):
             try:
                 guard()
             except NotLeader as error:
-                conn.protocol.set_exception(error)  # for who waits for the response
+                conn.protocol.set_exception(error)  # raised where the response is awaited
                 return
         await super().write_bytes(writer, conn, content_length)
 

@@ -64,7 +64,7 @@ class DaemonTaskMetrics:
         )
         self.reconcile = Histogram(
             "caretaker_daemontask_reconcile_seconds",
-            "Time one pass over a DaemonTask took: gather, plan, execute, status.",
+            "Time one pass over a DaemonTask took, from gather to after.",
             buckets=FAST,
             registry=registry,
         )

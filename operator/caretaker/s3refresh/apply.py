@@ -43,11 +43,12 @@ class Writer:
     # ---------------------------------------------------------------- before the status
 
     async def before(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
-        """Claims and slots first, before anything is awaited: another resource must not take the same."""
+        """The finalizer ends the pass if it has to change. Then claims and slots, before anything is awaited:
+        another resource must not take the same."""
+        await self._keep_finalizer(key, snapshot)
         self._leave_other(key, snapshot.read.meta.uid)
         self._declare(key, snapshot)
         self._note(key, snapshot, plan)
-        await self._keep_finalizer(key, snapshot)
         await self._recall()
         worker = await self._worker(key, snapshot.read.meta.uid)
         await self._set_up(worker, snapshot)
@@ -125,7 +126,8 @@ class Writer:
         worker = self._shared.workers.get(key)
         if worker is not None:
             return worker
-        await asyncio.gather(*self._endings)
+        if self._endings:
+            await asyncio.wait(self._endings)
         ask = PassRequests(lambda: self._of.add(key), lambda: self._of.add(key, urgent=True))
         made = self._shared.workers[key] = Worker(key, uid, self._shared.queues, ask, self._of.scale)
         return made
