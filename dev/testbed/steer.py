@@ -114,9 +114,14 @@ async def make_not_ready(
 async def make_ready(admin: Admin, node: str) -> None:
     """The node is back: Ready, and its pods go on. Its lifecycle taints go some moments later."""
     await release_node(admin, node)
-    await _annotate_pods(admin, node, {FROZEN: None})
+    await thaw(admin, node)
     await admin.patch(path("nodes", name=node), {"metadata": {"annotations": {READY: None}}})
     await _becomes(admin, node, lambda body: ready_status(body) == "True")
+
+
+async def thaw(admin: Admin, node: str) -> None:
+    """Pods of a node that was lost end and go again; those of a deleted node do so with its namesake."""
+    await _annotate_pods(admin, node, {FROZEN: None})
 
 
 async def reboot(

@@ -283,6 +283,7 @@ class Chaos:
     async def _unregister(self, name: str) -> None:
         if name in self._lost or name in self.failing:
             await steer.release_node(self._admin, name)
+            await steer.thaw(self._admin, name)  # a namesake would never end them
         self._lost.discard(name)
         self.failing.discard(name)
         self._nodes.discard(name)

@@ -1,5 +1,6 @@
 """Session names of roles: CloudTrail shows the resource that a role was assumed for."""
 
+import itertools
 from pathlib import Path
 
 from awsdoubles.ec2.server import Ec2
@@ -28,9 +29,10 @@ async def test_a_session_tells_cluster_namespace_kind_and_resource(
 ) -> None:
     """Resources of all kinds use one role."""
     keys: dict[str, str] = {}  # key ID of a session -> name of the session
+    numbers = itertools.count()
 
     def assume(call: Call) -> object:
-        key = f"ASIA{len(keys)}"
+        key = f"ASIA{next(numbers)}"  # not by their count: calls come from several threads
         keys[key] = call.form["RoleSessionName"]
         return assumed(key, "2099-01-01T00:00:00Z")
 
