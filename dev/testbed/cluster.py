@@ -154,6 +154,7 @@ class Cluster:
                 self._start(programs)
                 if self._nodes:
                     _run_apart(self._first_nodes())
+                    self._complain_of_the_dead()
             except BaseException:
                 self.stop()
                 raise

@@ -90,7 +90,8 @@ async def test_pods_that_are_bound_while_kwok_starts_anew_are_played(folder: Pat
 
 
 def test_a_component_that_dies_at_start_shows_its_log_and_leaves_nothing(folder: Path) -> None:
-    own = Cluster(folder / "cluster", scheduler_qps=-1)
+    # Nothing waits for the scheduler itself: its end is noticed once the nodes are Ready.
+    own = Cluster(folder / "cluster", nodes=50, scheduler_qps=-1)
     with pytest.raises(ClusterError, match=r"kube-scheduler ended with code 1(?s:.)*burst: Invalid value"):
         own.start()
     assert processes_in(own.folder) == []
