@@ -93,12 +93,16 @@ class Writer:
         wanted = [name for name in standing if name != FINALIZER]
         if spec.on_delete == "Flush":
             wanted.append(FINALIZER)
-        await self._set_finalizers(key, meta.resource_version, wanted)
-        raise Conflict("its finalizers have changed")
+        # A webhook that takes the change back leaves the version: the resource goes on without it.
+        if await self._set_finalizers(key, meta.resource_version, wanted) != meta.resource_version:
+            raise Conflict("its finalizers have changed")
 
-    async def _set_finalizers(self, key: Key, version: str, wanted: Sequence[str]) -> None:
+    async def _set_finalizers(self, key: Key, version: str, wanted: Sequence[str]) -> str:
+        """The version of the resource after the write."""
         body = {"metadata": {"resourceVersion": version, "finalizers": list(wanted)}}
-        await self._of.client.patch(resource.refresh_path(key.namespace, key.name), body, RawRefresh)
+        url = resource.refresh_path(key.namespace, key.name)
+        written = await self._of.client.patch(url, body, RawRefresh)
+        return written.metadata.resource_version
 
     async def _recall(self) -> None:
         """Before the first worker begins: read from all resources when each file share may last have been

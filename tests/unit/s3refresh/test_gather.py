@@ -34,6 +34,7 @@ class ApiServer:
             msgspec.Raw(msgspec.json.encode(wanted)),
         )
         self.asked: list[tuple[str, Any]] = []
+        self.strips = False  # a webhook takes each change back
 
     async def get(self, path: str, _: Any) -> RawRefresh:
         self.asked.append(("get", path))
@@ -41,6 +42,9 @@ class ApiServer:
 
     async def patch(self, _path: str, body: Any, *_: Any) -> RawRefresh:
         self.asked.append(("patch", body))
+        if not self.strips:
+            written = msgspec.structs.replace(self.resource.metadata, resource_version="8")
+            self.resource = RawRefresh(written, self.resource.spec)
         return self.resource
 
     async def list(self, path: str, *_: Any, **__: Any) -> tuple[list[Any], str]:
@@ -115,6 +119,19 @@ async def test_a_finalizer_is_written_before_any_task_begins_and_the_pass_runs_a
         await kind.before(snapshot, kind.plan(snapshot))
     assert api.asked[1:] == [("patch", {"metadata": {"resourceVersion": "7", "finalizers": [FINALIZER]}})]
     assert tasks() == set()
+    assert snapshot.setup.config is not None
+    assert not kind._shared.admission.owner_absent(snapshot.setup.config.source.arn), "nor is a queue claimed"
+
+
+async def test_a_finalizer_that_a_webhook_takes_off_does_not_keep_the_resource_from_its_work() -> None:
+    api = ApiServer(onDelete="Flush")
+    api.strips = True
+    kind = kind_of(api, [])
+    snapshot = await kind.gather(KEY)
+    assert snapshot is not None
+    await kind.before(snapshot, kind.plan(snapshot))
+    assert tasks() != set()
+    await kind.stop()
 
 
 async def test_a_queue_that_another_resource_has_claimed_meanwhile_is_not_read() -> None:
