@@ -146,3 +146,13 @@ async def test_an_event_in_the_first_pass_of_a_policy_brings_another_one(missed:
     assert later == [Key("IMDSPolicy", "", "p")] * missed
     await made.before(read, Plan())
     assert len(later) == missed, "only the first pass could miss one"
+
+
+async def test_other_policies_look_again_when_one_goes_that_no_pass_has_completed() -> None:
+    added: list[Key] = []
+    made = kind(added.append, daemontasks=False)
+    gone = Key("IMDSPolicy", "", "gone")
+    await made.before(msgspec.structs.replace(SEEN, plan_input=None), Plan())
+    added.clear()
+    await made.forget(gone)
+    assert [key.name for key in added] == ["p"]
