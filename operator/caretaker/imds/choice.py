@@ -90,14 +90,16 @@ def choose(
     """As many as the limits allow; `follow`: instances whose changes have passed; `unknown`: groups of
     instances that may differ."""
     pick = _Pick(record, inputs)
-    first = [case for case in cases if case.checked.instance not in follow]
-    for case in pick.while_free(cases):
-        pick.again(case)
-    for case in pick.while_free(sorted(first, key=pick.has_failed)):
+    first = [case for case in cases if case.checked.instance not in follow] if follow else cases
+    if record.canaries:
+        for case in pick.while_free(cases):
+            pick.again(case)
+    for case in pick.while_free(pick.failed_last(first)):
         pick.first(case)
-    for case in pick.while_free(cases):
-        if case.checked.instance in follow:
-            pick.follower(case)
+    if follow:
+        for case in pick.while_free(cases):
+            if case.checked.instance in follow:
+                pick.follower(case)
     # Without its tags an instance may be of any group.
     wait = record.canaries if ("", "") in unknown else unknown
     return pick.choice({*wait, *(case.checked.group for case in first)})
@@ -173,9 +175,10 @@ class _Pick:
                 return
             yield case
 
-    def has_failed(self, case: Case) -> bool:
-        """Whether the instance was in a failed canary."""
-        return case.checked.instance in self._failed
+    def failed_last(self, cases: Sequence[Case]) -> Sequence[Case]:
+        """Instances that were in a failed canary come after the others."""
+        failed = self._failed
+        return sorted(cases, key=lambda case: case.checked.instance in failed) if failed else cases
 
     def again(self, case: Case) -> None:
         """An instance of a canary."""
@@ -188,9 +191,11 @@ class _Pick:
 
     def first(self, case: Case) -> None:
         """An instance that becomes a canary."""
+        canary = self._canaries.get(case.checked.group)
+        if canary is not None and canary.phase != "Failed" and not has_room(canary, self._inputs):
+            return  # first, as thousands of instances ask
         if not case.fit:
             return
-        canary = self._canaries.get(case.checked.group)
         if canary is None or canary.phase == "Failed":
             room = canary is not None or len(self._canaries) < MAX_GROUPS
             size = self._inputs.canary_instances
