@@ -42,13 +42,13 @@ class Applier:
 
     async def apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
-        state.trouble = None
         state.queued = plan.launch.queued > 0
         state.idle = not (plan.launch.starts or plan.launch.replaced or plan.launch.paced_at)
         state.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
-        state.trouble, plan = await self._record(snapshot, plan, state)
+        trouble, plan = await self._record(snapshot, plan, state)
+        state.trouble = trouble or state.trouble
         started, more = list[str](), plan.more
-        if state.trouble is None:
+        if trouble is None:
             refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
             state.still_there(pod for pod in plan.deletes if pod.uid not in gone)
             plan = keep_slots(plan, gone)
@@ -60,12 +60,12 @@ class Applier:
             waiting = launch.queued > 0 and not launch.paced_at
             more = more or not (complete and as_seen)
             more = more or (snapshot.one_at_a_time and state.trouble is None and waiting)
-            state.trouble = state.trouble or refused
+            trouble = (state.trouble if launch.starts else None) or refused
         shards = state.loaded_shards
         return Outcome(
             created=len(started),
             started=frozenset(started),
-            trouble=state.trouble,
+            trouble=trouble,
             conflicts=tuple(state.conflicts),
             unlabelled=frozenset(state.unlabelled),
             shards=shards.count,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.conditions import PROGRESSING, Reason
+from caretaker.api.conditions import PROGRESSING
 from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.objects import Node, Pod, WireNode
@@ -30,7 +30,7 @@ from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
 from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards
-from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import TaskState, TaskStates, cache_eligibility, namesakes_of
@@ -262,7 +262,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             unstarted=state.unstarted,
             allowed=allowed,
             allowed_at=now + wait,
-            one_at_a_time=task.spec.at_most_once and _keeps_from_starting(state.trouble),
+            one_at_a_time=task.spec.at_most_once and state.trouble is not None,
             namesakes=namesakes_of(self._index, task.metadata),
             decision_cache=state.decision_cache,
         )
@@ -279,10 +279,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     def _state(self, snapshot: Snapshot) -> TaskState:
         return self._task_states.of(_key(snapshot), snapshot.task.metadata.uid)
-
-
-def _keeps_from_starting(trouble: Trouble | None) -> bool:
-    return trouble is not None and trouble.reason != Reason.POD_DELETION_REFUSED
 
 
 def _identity(node: Node | None) -> tuple[str, str] | None:

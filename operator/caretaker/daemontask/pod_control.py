@@ -63,6 +63,7 @@ class PodControl:
         left, state.again = deque(launch.starts), False
         if not left:
             return [], True
+        state.trouble = None
         until = state.confirmed + CONFIRMED_SECONDS * self._scale
         async with self._yielding:
             encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)

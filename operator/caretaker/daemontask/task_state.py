@@ -58,7 +58,7 @@ class TaskState:
         self.spec_bytes = 0
         self.begins: float | None = None  # time.monotonic(): the next pass; None = none has been asked for
         self.queued = False  # whether nodes wait for a slot
-        self.trouble: Trouble | None = None
+        self.trouble: Trouble | None = None  # why the last Pod was not created
         self.retry_after = 0.0
         self.refused_pods = RefusedPods()
         self.again = False  # a start of this pass was refused, or is to be made under another name

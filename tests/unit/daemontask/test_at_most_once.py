@@ -550,6 +550,39 @@ def test_when_pods_are_accepted_again_the_others_follow_at_once() -> None:
         world.close()
 
 
+@pytest.mark.parametrize("status", [0, 409, 500])
+def test_after_a_refusal_a_failed_write_of_the_ledger_is_followed_by_one_intent(status: int) -> None:
+    with virtual_time() as clock:
+        world = SimWorld(clock, **{**ONCE, "parallelism": 2})
+        one = world.act(0)
+        up_to(one, creating)
+        one.refuse(0, 429)
+        one.finish()
+        world.let_time_pass(10)
+        up_to(one, lambda call: call.what.startswith("patch"))
+        one.refuse(0, status)
+        one.finish()
+        world.let_time_pass(10)
+        up_to(one, creating)
+        assert sum(bool(entry.intent) for entry in entries(world)) == 1
+        world.close()
+
+
+def test_after_a_refusal_a_write_that_is_put_off_is_followed_by_one_intent() -> None:
+    with virtual_time() as clock:
+        world = SimWorld(clock, **{**ONCE, "parallelism": 2})
+        one = world.act(0)
+        up_to(one, creating)
+        one.refuse(0, 429)
+        one.finish()
+        pass_by(world, 0.2)
+        assert not pods(world)
+        world.let_time_pass(10)
+        up_to(one, creating)
+        assert sum(bool(entry.intent) for entry in entries(world)) == 1
+        world.close()
+
+
 def test_a_pod_that_may_not_be_deleted_holds_back_no_starts() -> None:
     with virtual_time() as clock:
         world = SimWorld(clock, **{**ONCE, "parallelism": None})
