@@ -5,7 +5,7 @@ I/O only. No decision is made here, except to leave starts to a later plan.
 
 import logging
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl
 from caretaker.daemontask.shards import Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status_input import Outcome
-from caretaker.daemontask.task_state import TaskState
+from caretaker.daemontask.task_state import LedgerSession, TaskState
 from caretaker.kube.errors import ApiError
 from caretaker.obs.metrics import DaemonTaskMetrics
 from caretaker.runtime.controller import Conflict
@@ -32,6 +32,14 @@ FLUSH_INTERVAL: Final = 0.9
 INTENT_SECONDS: Final = 11.0
 
 
+class Recorded(NamedTuple):
+    """The plan without starts that have to wait, and what became of its records."""
+
+    plan: Plan
+    trouble: Trouble | None = None  # the refusal of a quota or a policy
+    flush_at: float = 0.0  # see Outcome
+
+
 class Applier:
     """Writes what a plan decided, and notes in the task's state what the next plan has to know."""
 
@@ -42,61 +50,62 @@ class Applier:
 
     async def apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
-        state.queued = plan.launch.queued > 0
-        state.idle = not (plan.launch.starts or plan.launch.replaced or plan.launch.paced_at)
-        state.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
-        trouble, plan = await self._record(snapshot, plan, state)
-        state.trouble = trouble or state.trouble
+        state.remember(snapshot)
+        order, pacing, creation = state.order, state.pacing, state.creation
+        order.queued = plan.launch.queued > 0
+        pacing.idle = not (plan.launch.starts or plan.launch.replaced or plan.launch.paced_at)
+        order.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
+        plan, trouble, flush_at = await self._record(snapshot, plan, state)
+        creation.trouble = trouble or creation.trouble
         started, more = list[str](), plan.more
         if trouble is None:
             refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
-            state.still_there(pod for pod in plan.deletes if pod.uid not in gone)
+            order.still_there(pod for pod in plan.deletes if pod.uid not in gone)
             plan = keep_slots(plan, gone)
             launch = plan.launch
-            state.queued = launch.queued > 0
+            order.queued = launch.queued > 0
             started, complete = await self._pod_control.start(snapshot, launch, state)
-            state.idle = not launch.paced_at and (state.idle or bool(started))
+            pacing.idle = not launch.paced_at and (pacing.idle or bool(started))
             await self._withdraw(snapshot, plan, state)
             waiting = launch.queued > 0 and not launch.paced_at
             more = more or not (complete and as_seen)
-            more = more or (snapshot.one_at_a_time and state.trouble is None and waiting)
-            trouble = (state.trouble if launch.starts else None) or refused
-        shards = state.loaded_shards
+            more = more or (snapshot.one_at_a_time and creation.trouble is None and waiting)
+            trouble = (creation.trouble if launch.starts else None) or refused
+        shards = state.ledger.loaded
         return Outcome(
             created=len(started),
             started=frozenset(started),
             trouble=trouble,
-            conflicts=tuple(state.conflicts),
-            unlabelled=frozenset(state.unlabelled),
+            conflicts=tuple(creation.conflicts),
+            unlabelled=frozenset(creation.unlabelled),
             shards=shards.count,
             recorded=len(shards.node_names),
             writes=shards.write_counts(snapshot.task.status.ledger),
             more=more,
+            flush_at=flush_at,
         )
 
-    async def _record(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> tuple[Trouble | None, Plan]:
-        """One patch per shard, at most once a second. Returns (the refusal of a quota or a policy, the plan
-        without starts that have to wait). Until their intents are written, nothing starts."""
-        shards, lost = state.loaded_shards, snapshot.ledger.lost > 0
+    async def _record(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Recorded:
+        """One patch per shard, at most once a second. Until their intents are written, nothing starts."""
+        ledger, lost = state.ledger, snapshot.ledger.lost > 0
+        shards = ledger.loaded
         decided = lost and plan.hold != Reason.LEDGER_LOST
         launch = plan.launch
         nodes = {*plan.records, *(start.node_name for start in launch.starts)}
         if in_the_way := shards.taken(nodes, lost=lost):
-            return Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way), plan
+            return Recorded(plan, Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way))
         if not (plan.records or launch.intents or plan.forget or shards.unmarked or decided):
-            state.flush_at = 0.0
-            return None, plan
+            return Recorded(plan)
         now = time.time()
         interval = FLUSH_INTERVAL * self._scale
         # A clock that was set back must not hold it up; while a shard is lost, status would forget that.
-        if not lost and 0 <= now - state.flushed < interval:
-            state.flush_at = state.flushed + interval
+        if not lost and 0 <= now - ledger.flushed < interval:
             if launch.intents:
                 plan = with_launch(msgspec.structs.replace(plan, more=False), starts=(), intents={})
-            return None, plan
+            return Recorded(plan, flush_at=ledger.flushed + interval)
         known = snapshot.ledger.entries
         ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
-        state.unstarted.update((entry.node_uid, entry.intent) for entry in launch.intents.values())
+        ledger.unstarted.update((entry.node_uid, entry.intent) for entry in launch.intents.values())
         meta, old = snapshot.task.metadata, snapshot.task.status.ledger
         try:
             written = await shards.write(
@@ -106,17 +115,17 @@ class Applier:
             if not (refusal := write_refusal(error, shards)):
                 raise
             logger.warning("the ledger cannot be written: %s", refusal)
-            return Trouble(Reason.LEDGER_WRITE_REFUSED, refusal), plan
-        state.flushed, state.flush_at = now, 0.0
-        plan = await self._check_after_write(plan, state, written)
+            return Recorded(plan, Trouble(Reason.LEDGER_WRITE_REFUSED, refusal))
+        ledger.flushed = now
+        plan = await self._check_after_write(plan, ledger, written)
         state.recorded(plan.records.values())
         for entry in ended:
             self._metrics.runs.labels(entry.result).inc()
             if entry.started_at and not (entry.intent or entry.rejections):
                 self._metrics.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
-        return None, plan
+        return Recorded(plan)
 
-    async def _check_after_write(self, plan: Plan, state: TaskState, written: Written) -> Plan:
+    async def _check_after_write(self, plan: Plan, ledger: LedgerSession, written: Written) -> Plan:
         """The plan without the starts that were too late, which are left to the next one. Sets the time from
         which the ledger counts as read, after it was written.
 
@@ -126,19 +135,18 @@ class Applier:
         launch, now = plan.launch, time.monotonic()
         if launch.intents:
             late = len(launch.intents) - len(written.intents)
-            state.confirmed = min(now, written.began + INTENT_SECONDS * self._scale)
+            ledger.confirmed = min(now, written.began + INTENT_SECONDS * self._scale)
             return with_launch(
                 msgspec.structs.replace(plan, more=plan.more or late > 0),
                 intents=written.intents,
                 queued=launch.queued + late,
                 starts=tuple(start for start in launch.starts if start.node_name in written.intents),
             )
-        if launch.starts and now - state.confirmed > CONFIRMED_SECONDS / 2 * self._scale:
-            shards = state.loaded_shards
-            if not await shards.current(start.node_name for start in launch.starts):
-                shards.loaded = False
+        if launch.starts and now - ledger.confirmed > CONFIRMED_SECONDS / 2 * self._scale:
+            if not await ledger.loaded.current(start.node_name for start in launch.starts):
+                ledger.loaded.loaded = False
                 raise Conflict("the ledger was written meanwhile")
-            state.confirmed = now
+            ledger.confirmed = now
         return plan
 
     async def _withdraw(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> None:
@@ -147,8 +155,8 @@ class Applier:
         back = {
             name: withdrawn(entry)
             for name, entry in plan.launch.intents.items()
-            if state.unstarted.get(entry.node_uid) == entry.intent
+            if state.ledger.unstarted.get(entry.node_uid) == entry.intent
         }
         if back:
-            await state.loaded_shards.write(snapshot.task.metadata, back, ())
-            state.withdrawn(back.values())
+            await state.ledger.loaded.write(snapshot.task.metadata, back, ())
+            state.ledger.withdrawn(back.values())

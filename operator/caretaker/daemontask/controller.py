@@ -4,19 +4,21 @@ Thin: no decision is made here. State between passes is held per task in TaskSta
 time: everything that matters is in the ledger, in the Pods and in the task.
 """
 
+import hashlib
 import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from caretaker.api import names
 from caretaker.api.conditions import PROGRESSING
-from caretaker.api.daemontask import DaemonTask, Status
+from caretaker.api.daemontask import DaemonTask, FormerRevision, Status
 from caretaker.api.events import Event, ObjectRef
 from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.apply import Applier
+from caretaker.daemontask.bulk import PAUSE
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.intents import TOKEN, given_up
 from caretaker.daemontask.ledger import Ledger
@@ -24,7 +26,7 @@ from caretaker.daemontask.losses import expected
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pod_control import PodControl, run_all
-from caretaker.daemontask.pods import pod_cost, revisions_of
+from caretaker.daemontask.pods import hashes_of, pod_cost, revisions_of
 from caretaker.daemontask.recheck import doubtful, unlisted
 from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
@@ -33,7 +35,13 @@ from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
-from caretaker.daemontask.task_state import TaskState, TaskStates, cache_eligibility, namesakes_of
+from caretaker.daemontask.task_state import (
+    SpecCache,
+    TaskState,
+    TaskStates,
+    cache_eligibility,
+    namesakes_of,
+)
 from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import by_admission
 from caretaker.kube.errors import ApiError, or_none
@@ -94,35 +102,21 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             return None
         task, invalid = read_task(raw)
         state = self._task_states.of(key, task.metadata.uid)
+        shards = state.ledger.shards = state.ledger.shards or self._shards(task)
         # Read before the ledger, which is therefore never behind it.
         reported = task.status.ledger
-        if await self._load_ledger(state, task):
+        if await _load_ledger(shards, task):
             # A record must never be newer than the task, or a run that an older spec asked for
             # would seem to be due again.
             raw = await self.read(key)
             if raw is None or raw.metadata.uid != state.uid:
                 raise Conflict("the task went away while its ledger was read")
             task, invalid = read_task(raw)
-        if not state.has_hashes(raw.spec):
-            async with self._yielding:
-                state.hashes(raw.spec, task.spec.template)
-        hashes = state.hashes(raw.spec, task.spec.template)
-        revision, former = revisions_of(task.spec, task.status, hashes)
-        if state.eligibility_rules is None or state.revision != revision:
-            async with self._yielding:
-                state.eligibility_rules, state.revision = EligibilityRules(task.spec.template), revision
-                state.template_error = state.turn = None
-                state.pod_cost = pod_cost(task.metadata, task.spec, revision)
-            state.refused_pods.clear()
-            await cache_eligibility(state.eligibility_rules, list(self._nodes.values()))
-        elif state.eligibility_rules.costly:  # events do not compute costly eligibility
-            await cache_eligibility(state.eligibility_rules, list(self._nodes.values()))
-        state.backoff_limit = task.spec.backoff_limit
-        if not invalid and state.template_error is None:
-            state.template_error = await self._check_template(task, revision)
-        ledger = state.loaded_shards.ledger(reported, strict=task.spec.at_most_once)
-        snapshot = self._snapshot(task, state, ledger, invalid or state.template_error or "")
-        return msgspec.structs.replace(snapshot, former=former)
+        # Set before nodes and Pods are taken from the stores: a later event is compared with this spec.
+        state.spec, former = await self._read_spec(state, raw.spec, task, invalid)
+        ledger = shards.ledger(reported, strict=task.spec.at_most_once)
+        snapshot = self._snapshot(task, state, ledger, invalid or state.spec.template_error or "")
+        return replace(snapshot, former=former)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """See plan.py."""
@@ -135,9 +129,9 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         # The belief of the plan, kept before the first await: the store may be newer afterwards.
         believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
         state = self._state(snapshot)
-        unsure = dict(state.unsure) if plan.launch.starts else {}
+        unsure = dict(state.creation.unsure) if plan.launch.starts else {}
         hidden = unlisted(snapshot, plan) | {name: uid for uid, name in unsure.items()}
-        shards, asked = state.loaded_shards, time.monotonic()
+        shards, asked = state.ledger.loaded, time.monotonic()
         known = not plan.launch.starts or await shards.current(
             start.node_name for start in plan.launch.starts
         )
@@ -147,8 +141,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         gone &= await self._pod_control.has_seen_all(snapshot, hidden)
         if known and seen and gone:
             for uid in unsure:
-                state.unsure.pop(uid, None)
-            state.confirmed = asked
+                state.creation.unsure.pop(uid, None)
+            state.ledger.confirmed = asked
             return None
         shards.loaded = shards.loaded and known
         newer = await self.gather(_key(snapshot))
@@ -191,12 +185,13 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     def requeue(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
-        state = self._state(snapshot)
-        refused = outcome.trouble is not None
-        if outcome.more and not refused:
+        trouble = outcome.trouble
+        if outcome.more and trouble is None:
             return Next(at_once=True)
-        delay = requeue_after(plan, outcome, planned=snapshot.now, flush_at=state.flush_at, now=time.time())
-        return Next(delay, retry=refused, after=state.retry_after if refused else 0.0)
+        delay = requeue_after(plan, outcome, planned=snapshot.now, now=time.time())
+        return Next(
+            delay, retry=trouble is not None, after=trouble.retry_after if trouble is not None else 0.0
+        )
 
     async def read(self, key: Key) -> RawTask | None:
         """The task; None when it is gone, or going: the garbage collector takes Pods and ledger, which name
@@ -204,18 +199,42 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         raw: RawTask | None = await or_none(self._client.get(self.path(key), RawTask))
         return None if raw is None or raw.metadata.deletion_timestamp is not None else raw
 
-    async def _load_ledger(self, state: TaskState, task: DaemonTask) -> bool:
-        """Read the ledger if it is not known; so too before a shard is believed lost, since another
-        operator may have made it. Returns whether it was read."""
+    def _shards(self, task: DaemonTask) -> Shards:
         meta = task.metadata
-        if state.shards is None:
-            state.shards = Shards(self._client, meta.namespace, meta.name, meta.uid)
-        shards = state.shards
-        reported = task.status.ledger
-        if shards.loaded and not shards.ledger(reported, strict=task.spec.at_most_once).lost:
-            return False
-        await shards.load(time.time(), expected(reported))
-        return True
+        return Shards(self._client, meta.namespace, meta.name, meta.uid)
+
+    async def _read_spec(
+        self, state: TaskState, raw: bytes, task: DaemonTask, invalid: str
+    ) -> tuple[SpecCache, FormerRevision | None]:
+        """(the cache for this spec, see revisions_of()). What it takes of the namespace's allowance counts
+        even if the pass fails."""
+        spec, digest, template = state.spec, hashlib.blake2b(raw).digest(), task.spec.template
+        if spec.digest != digest:
+            async with self._yielding:
+                hashes, limit = hashes_of(template), task.spec.backoff_limit
+            spec = replace(spec, digest=digest, size=len(raw), hashes=hashes, backoff_limit=limit)
+            state.bulk.take_pass(spec.size, time.monotonic())  # wait() did not know this size
+        revision, former = revisions_of(task.spec, task.status, spec.hashes)
+        rules = spec.eligibility_rules
+        if rules is None or spec.revision != revision:
+            async with self._yielding:
+                rules, cost = EligibilityRules(template), pod_cost(task.metadata, task.spec, revision)
+            # The dry run of the template takes the API server as long as a Pod.
+            turn = state.bulk.take(cost, time.monotonic())
+            spec = replace(
+                spec,
+                revision=revision,
+                eligibility_rules=rules,
+                pod_cost=cost,
+                turn=turn,
+                template_error=None,
+            )
+            await cache_eligibility(rules, list(self._nodes.values()))
+        elif rules.costly:  # events do not compute costly eligibility
+            await cache_eligibility(rules, list(self._nodes.values()))
+        if not invalid and spec.template_error is None:
+            spec = replace(spec, template_error=await self._check_template(task, revision))
+        return spec, former
 
     async def _is_so(self, name: str, believed: Node | None) -> bool:
         """Whether the API server has the node as it was believed; if not, the store knows from now on."""
@@ -235,34 +254,36 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         return False
 
     def _snapshot(self, task: DaemonTask, state: TaskState, ledger: Ledger, invalid: str) -> Snapshot:
-        assert state.eligibility_rules is not None  # noqa: S101 - gather has just set it
-        shards, now = state.loaded_shards, time.time()
-        allowed, wait = state.allowed(time.monotonic())
+        spec, order, deletions, creation = state.spec, state.order, state.deletions, state.creation
+        assert spec.eligibility_rules is not None  # noqa: S101 - gather has just set it
+        now, clock, refused_pods = time.time(), time.monotonic(), state.pacing_of(spec).refused_pods
+        turn = state.turn(clock)
         pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
         return Snapshot(
             task=task,
-            revision=state.revision,
-            eligibility_rules=state.eligibility_rules,
+            revision=spec.revision,
+            eligibility_rules=spec.eligibility_rules,
             nodes=self._nodes,
             pods=state.with_ended(pods, self._nodes),
             ledger=ledger,
             now=now,
             invalid=invalid,
-            checked=state.template_error is not None,
-            seq_skips=state.seq_skips,
-            vanished=state.not_before,
-            deprioritised=state.deprioritised,
-            refused=state.refused_pods.by_node,
-            refused_until=state.refused_pods.until,
-            undeletable=state.undeletable,
-            unplaced=state.unplaced,
-            forget=state.absent(shards.node_names, self._nodes, now, self._scale),
+            checked=spec.template_error is not None,
+            seq_skips=creation.seq_skips,
+            vanished=deletions.not_before,
+            deprioritised=order.deprioritised,
+            refused=refused_pods.by_node,
+            refused_until=refused_pods.until,
+            undeletable=deletions.undeletable,
+            unplaced=order.unplaced,
+            absence=state.absence.look(state.ledger.loaded.node_names, self._nodes, now, self._scale),
             scale=self._scale,
             token=uuid.uuid4().hex[:TOKEN],
-            unstarted=state.unstarted,
-            allowed=allowed,
-            allowed_at=now + wait,
-            one_at_a_time=task.spec.at_most_once and state.trouble is not None,
+            unstarted=state.ledger.unstarted,
+            allowed=state.bulk.allowed(spec.pod_cost, clock, turn),
+            allowed_at=now + max(turn - clock, PAUSE),
+            turn=turn,
+            one_at_a_time=task.spec.at_most_once and creation.trouble is not None,
             namesakes=namesakes_of(self._index, task.metadata),
             decision_cache=state.decision_cache,
         )
@@ -279,6 +300,16 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     def _state(self, snapshot: Snapshot) -> TaskState:
         return self._task_states.of(_key(snapshot), snapshot.task.metadata.uid)
+
+
+async def _load_ledger(shards: Shards, task: DaemonTask) -> bool:
+    """Read the ledger if it is not known; so too before a shard is believed lost, since another operator may
+    have made it. Returns whether it was read."""
+    reported = task.status.ledger
+    if shards.loaded and not shards.ledger(reported, strict=task.spec.at_most_once).lost:
+        return False
+    await shards.load(time.time(), expected(reported))
+    return True
 
 
 def _identity(node: Node | None) -> tuple[str, str] | None:

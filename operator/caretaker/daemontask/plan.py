@@ -115,7 +115,7 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
         plan,
         width=room.width if limited else None,
         records=nodes.records,
-        forget=snapshot.forget,
+        forget=snapshot.absence.due,
         deletes=tuple(deletes.values())[:BATCH],
         freed_slots=freed,
         launch=launch,

@@ -60,11 +60,11 @@ class PodControl:
         for the next pass. Returns (names of the nodes that have a Pod now and had none before, whether no
         other plan is needed at once): starts that were not tried need another look at the ledger or the
         budgets first, and a refused one leaves its slot to another node."""
-        left, state.again = deque(launch.starts), False
+        left, creation = deque(launch.starts), state.creation
         if not left:
             return [], True
-        state.trouble = None
-        until = state.confirmed + CONFIRMED_SECONDS * self._scale
+        creation.trouble, creation.again = None, False
+        until = state.ledger.confirmed + CONFIRMED_SECONDS * self._scale
         async with self._yielding:
             encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
         most = max(min(CREATE_CONCURRENCY, CREATE_BYTES // encoder.size), 1)
@@ -76,21 +76,21 @@ class PodControl:
             """One slot of the width; a slow answer holds up this slot and no other."""
             while (
                 left
-                and state.trouble is None
+                and creation.trouble is None
                 and time.monotonic() < until
                 and not _is_past(launch.budget_boundary)
             ):
-                if begun and state.bulk.spent(state.pod_cost, time.monotonic()):
+                if begun and state.bulk.spent(state.spec.pod_cost, time.monotonic()):
                     return  # another task of the namespace was quicker
                 begun.append(start := left.popleft())
                 if not await self._create(snapshot, encoder, start, state):
                     continue
                 created.append(start.node_name)
-                if left and state.trouble is None and len(creators) < most:
+                if left and creation.trouble is None and len(creators) < most:
                     creators.append(asyncio.create_task(create()))
 
         creators.extend(
-            asyncio.create_task(create()) for _ in range(min(state.width, len(launch.starts), most))
+            asyncio.create_task(create()) for _ in range(min(creation.width, len(launch.starts), most))
         )
         awaited = 0
         try:
@@ -101,43 +101,42 @@ class PodControl:
             for creator in creators:
                 creator.cancel()
         await run_all(creators)
-        state.width = 1 if state.trouble is not None else max(len(creators), state.width)
-        return created, not (left or state.again) or state.trouble is not None
+        creation.width = 1 if creation.trouble is not None else max(len(creators), creation.width)
+        return created, not (left or creation.again) or creation.trouble is not None
 
     async def _create(self, snapshot: Snapshot, encoder: PodEncoder, start: Start, state: TaskState) -> bool:
         """Whether the node has a Pod now that it did not have before."""
-        task = snapshot.task
-        path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
-        state.turn = state.bulk.take(state.pod_cost, time.monotonic())
+        path, ledger = f"/api/v1/namespaces/{snapshot.task.metadata.namespace}/pods", state.ledger
+        state.pacing.turn = state.bulk.take(state.spec.pod_cost, time.monotonic())
         body = encoder.body(start)
         name = body["metadata"]["name"]
-        state.creating.add(name)
-        token = state.unstarted.pop(start.node_uid, "")
+        state.creation.under_way.add(name)
+        token = ledger.unstarted.pop(start.node_uid, "")
         try:
             made: WirePod = await self._client.create(path, body, WirePod)
             self._pods.observe_write(made.record(), int(made.metadata.resource_version))
         except NotLeader:
-            state.not_started(start.node_uid, token)
+            ledger.not_started(start.node_uid, token)
             raise
         except ApiError as error:
             if error.already_exists:
                 return await self._adopt(snapshot, start, state, token)
             state.refused(start.node_uid, error, time.time(), self._scale)
             if _made_nothing(error):
-                state.not_started(start.node_uid, token)
+                ledger.not_started(start.node_uid, token)
             else:
-                state.unsure[start.node_uid] = start.node_name
+                state.creation.unsure[start.node_uid] = start.node_name
             if error.status == 0 or error.status >= 500 or error.throttled:
                 logger.warning("no Pod for node %s yet: %s", start.node_name, error)
             return False
         finally:
-            state.creating.discard(name)
+            state.creation.under_way.discard(name)
         state.created(start.node_uid)
         return True
 
     async def _adopt(self, snapshot: Snapshot, start: Start, state: TaskState, token: str) -> bool:
         """After a 409: read the Pod that has the name and check its owner."""
-        meta = snapshot.task.metadata
+        meta, creation = snapshot.task.metadata, state.creation
         name = pod_name(meta.name, meta.uid, start.node_uid, start.seq)
         found = await self._find(meta.namespace, name)
         if found is None:
@@ -150,15 +149,15 @@ class PodControl:
                 self._pods.observe_write(pod, int(found.metadata.resource_version))
             else:
                 # A user took its label to set it aside: the node waits, nothing else does.
-                state.conflicts[name] = start.node_uid
-                state.unlabelled.add(name)
-                state.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS * self._scale
+                creation.conflicts[name] = start.node_uid
+                creation.unlabelled.add(name)
+                state.deletions.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS * self._scale
                 logger.warning("Pod %s has lost its labels; its node waits until it is gone", name)
                 return False
             return not (pod.terminal or pod.deletion)
-        state.not_started(start.node_uid, token)
-        state.seq_skips[start.node_uid] = state.seq_skips.get(start.node_uid, 0) + 1
-        state.conflicts[name], state.again = start.node_uid, True
+        state.ledger.not_started(start.node_uid, token)
+        creation.seq_skips[start.node_uid] = creation.seq_skips.get(start.node_uid, 0) + 1
+        creation.conflicts[name], creation.again = start.node_uid, True
         logger.warning("Pod %s exists and is not of this task; the next name is used", name)
         return False
 
@@ -214,12 +213,14 @@ class PodControl:
                     if error.transient or error.missing_permission is not None:
                         raise
                     # If the Pod goes after all, it is not by us; and its result counts.
-                    state.expected_deletes.discard(pod.uid)
+                    state.deletions.expected.discard(pod.uid)
                     return Trouble(Reason.POD_DELETION_REFUSED, f"Pod {pod.name}: {error.message}")
 
         found = list(zip(pods, await run_all(one(pod) for pod in pods), strict=True))
         refusals = {pod.uid: answer for pod, answer in found if isinstance(answer, Trouble)}
-        state.undeletable = frozenset(pod.uid for pod in pods if pod.uid in refusals and not pod.terminal)
+        state.deletions.undeletable = frozenset(
+            pod.uid for pod in pods if pod.uid in refusals and not pod.terminal
+        )
         as_seen = all(answer is not False for _, answer in found)
         gone = {pod.uid for pod, answer in found if answer is True}
         return next(iter(refusals.values()), None), as_seen, gone
@@ -233,9 +234,9 @@ class PodControl:
             if self._pods.get(*key) != pod:
                 return False  # so it is known here already
             preconditions["resourceVersion"] = str(version)
-        state.expected_deletes.add(pod.uid)
+        state.deletions.expected.add(pod.uid)
         if not pod.node_name and not pod.terminal:
-            state.deprioritised[pod.node_uid] = time.time()
+            state.order.deprioritised[pod.node_uid] = time.time()
         try:
             left: WirePod = await self._client.delete(
                 _path(pod.namespace, pod.name), body={"preconditions": preconditions}, type=WirePod
@@ -249,7 +250,7 @@ class PodControl:
             raise  # a webhook may answer 409 too, and would do so for ever
         meta = left.metadata
         if not (pod.terminal or pod.node_name or left.spec.node_name):
-            state.never_placed(pod)
+            state.ledger.never_placed(pod)
         if pod.node_name and not pod.terminal and meta.deletion_timestamp is not None:
             self._pods.observe_write(left.record(), int(meta.resource_version))
         else:
@@ -263,7 +264,7 @@ class PodControl:
             self._pods.observe_delete((pod.namespace, pod.name), pod.uid)
         if found is None:
             return True
-        state.expected_deletes.discard(pod.uid)
+        state.deletions.expected.discard(pod.uid)
         self._pods.observe_write(found.record(), int(found.metadata.resource_version))
         return (found.metadata.uid, int(found.metadata.resource_version)) != (pod.uid, version)
 

@@ -82,12 +82,6 @@ class RefusedPods:
         self._by_node.pop(node_uid, None)
         self._row.discard(node_uid)
 
-    def clear(self) -> None:
-        """The Pods to create are others now."""
-        self._by_node.clear()
-        self._row.clear()
-        self._tries = 0
-
 
 def _wait(times: int, scale: float) -> float:
     return min(BACKOFF_BASE * 2.0 ** min(times - 1, 16), BACKOFF_MAX) * scale

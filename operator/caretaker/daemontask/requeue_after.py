@@ -11,14 +11,11 @@ MIN_DELAY: Final = 0.05
 REFUSED_DELAY: Final = 10.0
 
 
-def requeue_after(
-    plan: Plan, outcome: Outcome, *, planned: float, flush_at: float, now: float
-) -> float | None:
+def requeue_after(plan: Plan, outcome: Outcome, *, planned: float, now: float) -> float | None:
     """Seconds until the next pass; None = an event will bring it, or the backoff of a refused request.
-
-    planned   the time of the plan: wakes that lay ahead then were not refused, however long the pass took
-    flush_at  when the ledger may be written again; 0 = nothing waits for it
+    `planned`: the time of the plan; wakes that lay ahead then were not refused, however long the pass took.
     """
+    flush_at = outcome.flush_at
     refused = outcome.trouble.reason if outcome.trouble is not None else ""
     if refused and outcome.more:
         return REFUSED_DELAY  # the rest may be refused again

@@ -1,4 +1,4 @@
-"""Which finished Pods may go.
+"""Which finished Pods and which entries of the ledger may go.
 
 Pure. A finished Pod is deleted only when the ledger has it. Without a TTL the last one of each node
 stays for its logs; with one it goes when its time is over, but a node's last failed Pod stays until the
@@ -6,14 +6,35 @@ node succeeds. A floor after the record became known keeps names taken while ano
 an older view, could still believe that the run is due.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+import msgspec
+
 from caretaker.api.daemontask import Spec
-from caretaker.api.objects import Pod
+from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.ledger import Entry
 
 TTL_FLOOR: Final = 30.0
+ABSENCE: Final = 600.0  # seconds a node must be gone before its ledger entry goes
+ABSENCE_CHECK: Final = 600.0
+
+
+class Absence(msgspec.Struct, frozen=True):
+    """The nodes that have entries and are gone: all, since when, and those whose entries may go."""
+
+    checked: float = 0.0
+    since: Mapping[str, float] = {}
+    due: tuple[str, ...] = ()
+
+    def look(
+        self, recorded: Iterable[str], nodes: Mapping[str, Node], now: float, scale: float = 1.0
+    ) -> "Absence":
+        """Those that are gone now. Looked at once in ABSENCE_CHECK seconds, never on an event."""
+        if now < self.checked + ABSENCE_CHECK * scale:
+            return msgspec.structs.replace(self, due=())
+        since = {name: self.since.get(name, now) for name in recorded if name not in nodes}
+        return Absence(now, since, tuple(name for name, at in since.items() if now - at >= ABSENCE * scale))
 
 
 def expired(

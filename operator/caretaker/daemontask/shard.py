@@ -71,14 +71,14 @@ class Marks:
     """Names and labels of the shards of one task."""
 
     def __init__(self, task: str, task_uid: str) -> None:
-        self._task = task
+        self.task = task
         self._task_uid = task_uid
         self._stem = f"{task[:_PREFIX].replace('.', '-').rstrip('-')}-{h10(task_uid)}-ledger"
 
     @property
     def selector(self) -> str:
         """The label selector of the shards of every task of this name, earlier ones included."""
-        return f"{names.LABEL_LEDGER},{names.LABEL_TASK}={self._task}"
+        return f"{names.LABEL_LEDGER},{names.LABEL_TASK}={self.task}"
 
     def name(self, index: int) -> str:
         """The ConfigMap's name."""
@@ -88,13 +88,13 @@ class Marks:
         """The labels of a shard."""
         return {
             names.LABEL_MANAGED_BY: names.MANAGED_BY,
-            names.LABEL_TASK: self._task,
+            names.LABEL_TASK: self.task,
             names.LABEL_LEDGER: str(index),
         }
 
     def labelled(self, index: int, meta: WireMeta) -> bool:
         """Whether its labels match `selector` and its index."""
-        return self.index(meta) == index and (meta.labels or {}).get(names.LABEL_TASK) == self._task
+        return self.index(meta) == index and (meta.labels or {}).get(names.LABEL_TASK) == self.task
 
     def ours(self, index: int, meta: WireMeta) -> bool:
         """Whether a ConfigMap with the name of a shard is this task's, by its owner or its labels."""

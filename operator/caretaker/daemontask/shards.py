@@ -63,7 +63,6 @@ class Shards:
 
     def __init__(self, client: KubeClient, namespace: str, task: str, task_uid: str) -> None:
         self._client = client
-        self._task = task
         self._marks = Marks(task, task_uid)
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
         self._shards: dict[int, Shard] = {}
@@ -188,7 +187,7 @@ class Shards:
         return (
             f"ConfigMap {self._foreign[index]} has the name of a part of the ledger and is not this task's: "
             f"delete it, or if it is the ledger, give it the labels {names.LABEL_LEDGER}={index} and "
-            f"{names.LABEL_TASK}={self._task} back"
+            f"{names.LABEL_TASK}={self._marks.task} back"
         )
 
     async def write(

@@ -10,6 +10,7 @@ from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import RefusedPod
+from caretaker.daemontask.retention import Absence
 
 PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
 
@@ -19,6 +20,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
     reason: str
     message: str
+    retry_after: float = 0.0  # seconds, as the API server asked
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -40,7 +42,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
     undeletable: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
-    forget: tuple[str, ...] = ()  # nodes absent long enough for their ledger entries to go
+    absence: Absence = Absence()
     scale: float = 1.0  # of backoffs and floors; 1 but in tests
     namesakes: Mapping[str, Pod] = {}  # node UID -> live Pod of an earlier task of the same name
     token: str = ""  # of the intents that this pass writes: no other pass has it
@@ -49,6 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     # How many Pods of a large template may be created now; None = any number.
     allowed: int | None = None
     allowed_at: float = 0.0  # when the next one may be, in seconds since the epoch
+    turn: float = 0.0  # time.monotonic(): see Bulk
     former: FormerRevision | None = None  # `revision`, where it is that of an older version
     decision_cache: DecisionCache | None = None  # of the last plans; None: ask every node
 

@@ -18,6 +18,7 @@ class Outcome(msgspec.Struct, frozen=True):
     recorded: int = 0  # nodes with an entry now, readable or not
     writes: tuple[int, ...] = ()  # of each shard the highest count of writes that is known
     more: bool = False  # work is left that needs no event: plan again at once
+    flush_at: float = 0.0  # when the ledger may be written again; 0 = nothing waits for it
 
 
 class StatusInput(msgspec.Struct, frozen=True):

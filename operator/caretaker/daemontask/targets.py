@@ -15,7 +15,7 @@ from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
 from caretaker.daemontask.resource import has_ecs, read_ecs
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskStates
-from caretaker.runtime.controller import Kind, Next, RequeueAfter, Subject
+from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.work_queue import Key
 
 TargetSnapshot = Snapshot | EcsSnapshot
@@ -44,10 +44,12 @@ class Targets(Kind[TargetSnapshot, Any, Any]):
         await self._ecs.stop()
         await self._nodes.stop()
 
+    def admit(self, key: Key) -> float:
+        """See TaskState.wait()."""
+        return self._task_states.wait(key, time.monotonic())
+
     async def gather(self, key: Key) -> TargetSnapshot | None:
         """The snapshot of the task by its target."""
-        if wait := self._task_states.wait(key, time.monotonic()):
-            raise RequeueAfter(wait)
         raw = await self._nodes.read(key)
         if raw is None:
             return None

@@ -2,141 +2,75 @@
 
 A cache and some courtesies (backoff after a vanished Pod, nodes at the back of the queue, the end of a Pod
 that was gone before its record), never a fact that correctness needs: the process may die at any moment.
+
+gather() fills the caches of what it reads, `spec` and `ledger.shards`; all else changes in before(), or with
+an event of a watch.
 """
 
-import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
 
 from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
-from caretaker.daemontask.bulk import PAUSE, Bulk
+from caretaker.daemontask.bulk import Bulk
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.pods import hashes_of
 from caretaker.daemontask.refused_pods import RefusedPods
+from caretaker.daemontask.retention import Absence
 from caretaker.daemontask.shards import Shards
-from caretaker.daemontask.snapshot import PodsByNode, Trouble
+from caretaker.daemontask.snapshot import PodsByNode, Snapshot, Trouble
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import PodIndex
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
 
-ABSENCE: Final = 600.0  # seconds a node must be gone before its ledger entry goes
-ABSENCE_CHECK: Final = 600.0
 VANISH_WINDOW: Final = 600.0
 
 
-class TaskState:
-    """One task, by UID."""
+class SpecCache(msgspec.Struct, frozen=True):
+    """What follows from the spec that was read last. Replaced as a whole."""
 
-    def __init__(self, uid: str, unstarted: dict[str, str] | None = None, bulk: Bulk | None = None) -> None:
-        self.uid = uid
-        # Node UID -> token of an intent of this process that ran nothing, as only this process can know.
-        self.unstarted: dict[str, str] = {} if unstarted is None else unstarted
-        self.shards: Shards | None = None
-        self.eligibility_rules: EligibilityRules | None = None
-        self.decision_cache = DecisionCache()
-        self.revision = ""
-        self._hashes: tuple[bytes, tuple[str, str]] = (b"", ("", ""))  # (digest of a spec, its hashes_of())
-        self.backoff_limit = 0
-        self.template_error: str | None = (
-            None  # why the template is refused; "" = accepted; None = not checked
-        )
-        self.confirmed = 0.0  # time.monotonic() of the last look at the ledger that found it as known
-        self.flushed = 0.0
-        self.flush_at = 0.0
-        self.width = 1
-        self.bulk = bulk or Bulk(time.monotonic())
-        self.pod_cost = 0  # of one Pod: see bulk.py
-        self.turn: float | None = None  # time.monotonic(): see Bulk; None = not with this template
-        self.idle = False  # whether no Pod was waiting for the turn after the last pass
-        self.spec_bytes = 0
-        self.begins: float | None = None  # time.monotonic(): the next pass; None = none has been asked for
-        self.queued = False  # whether nodes wait for a slot
-        self.trouble: Trouble | None = None  # why the last Pod was not created
-        self.retry_after = 0.0
-        self.refused_pods = RefusedPods()
-        self.again = False  # a start of this pass was refused, or is to be made under another name
-        self.seq_skips: dict[str, int] = {}
-        self.deprioritised: dict[str, float] = {}
-        self.unplaced: frozenset[str] = frozenset()
-        self.not_before: dict[str, float] = {}
-        self.creating: set[str] = set()  # names of Pods whose creation is under way
-        self.unsure: dict[
-            str, str
-        ] = {}  # node UID -> name, of nodes whose Pod may have been created unanswered
-        self.expected_deletes: set[str] = set()  # UIDs
-        self.undeletable: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
-        self.conflicts: dict[str, str] = {}  # Pod name that something else has -> node UID
-        self.unlabelled: set[str] = set()  # those of them that are ours but have lost their labels
-        self._vanished: dict[str, list[float]] = {}
-        self._ended: dict[str, Pod] = {}  # UID -> Pod that was seen to end and is gone, but not recorded yet
-        self._absent: dict[str, float] = {}
-        self._absence_checked = 0.0
+    digest: bytes = b""  # of the spec
+    size: int = 0  # of the spec, in bytes
+    hashes: tuple[str, str] = ("", "")  # hashes_of() the template
+    backoff_limit: int = 0
+    revision: str = ""
+    eligibility_rules: EligibilityRules | None = None  # None = no spec was read
+    pod_cost: int = 0  # of one Pod: see bulk.py
+    turn: float = 0.0  # the first one of this revision: see Pacing
+    template_error: str | None = None  # why the template is refused; "" = accepted; None = not checked
+
+
+class LedgerSession(msgspec.Struct):
+    """The ledger, and when it was read and written."""
+
+    # Node UID -> token of an intent of this process that ran nothing, as only this process can know.
+    unstarted: dict[str, str]
+    shards: Shards | None = None
+    confirmed: float = 0.0  # time.monotonic() of the last look at the ledger that found it as known
+    flushed: float = 0.0
 
     @property
-    def loaded_shards(self) -> Shards:
-        """The ledger."""
+    def loaded(self) -> Shards:
+        """The shards."""
         assert self.shards is not None  # noqa: S101 - gather sets it before anything else can run
         return self.shards
 
-    def has_hashes(self, raw: bytes) -> bool:
-        """Whether hashes() of this spec is cached."""
-        return self._hashes[0] == hashlib.blake2b(raw).digest()
+    def entry_of(self, pod: Pod) -> Entry | None:
+        """The entry of the Pod's node, as last read or written."""
+        entry = self.shards.find(pod.annotations.get(POD_NODE_NAME, "")) if self.shards is not None else None
+        return entry if entry is not None and entry.node_uid == pod.node_uid else None
 
-    def hashes(self, raw: bytes, template: dict[str, Any]) -> tuple[str, str]:
-        """hashes_of() the template of this spec, cached, as is its size."""
-        digest = hashlib.blake2b(raw).digest()
-        if self._hashes[0] != digest:
-            self._hashes, self.spec_bytes = (digest, hashes_of(template)), len(raw)
-            self.bulk.take_pass(self.spec_bytes, time.monotonic())  # wait() did not know this size
-        return self._hashes[1]
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next pass may begin; 0 = it begins. Tasks that ask first begin first. The bytes
-        count even if the pass fails."""
-        if self.begins is None:
-            self.begins = now + self.bulk.take_pass(self.spec_bytes, now)
-        if now < self.begins:
-            return self.begins - now
-        self.begins = None
-        return 0.0
-
-    def allowed(self, now: float) -> tuple[int | None, float]:
-        """(how many Pods may be created now, seconds until another one): see Bulk.allowed()."""
-        if self.turn is None:  # the dry run of the template takes the API server as long as a Pod
-            self.turn = self.bulk.take(self.pod_cost, now)
-        elif self.idle:
-            self.turn = self.bulk.take(0, now)
-        return self.bulk.allowed(self.pod_cost, now, self.turn), max(self.turn - now, PAUSE)
-
-    def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:
-        """A Pod was not created. Its node goes behind the others; where they will fare alike, all wait."""
-        self.deprioritised[node_uid] = now
-        message = error.message or str(error)
-        if is_of_one_node(error) and not self.refused_pods.add(node_uid, message, now, scale):
-            self.again = True
-            return
-        self.retry_after = max(error.retry_after or 0.0, 0.0)
-        reason = Reason.PERMISSION_DENIED if error.missing_permission else Reason.POD_CREATION_REFUSED
-        self.trouble = Trouble(reason, message)
-
-    def created(self, node_uid: str) -> None:
-        """A Pod was created."""
-        self.seq_skips.pop(node_uid, None)
-        self.deprioritised.pop(node_uid, None)
-        self.again = self.refused_pods.created(node_uid) or self.again
-
-    def still_there(self, pods: Iterable[Pod]) -> None:
-        """The deletion of these Pods did not happen: they may have been placed on their nodes since."""
-        for pod in pods:
-            self.deprioritised.pop(pod.node_uid, None)
-            self.unplaced -= {pod.node_uid}
+    def has_end_of(self, pod: Pod) -> bool:
+        """Whether the ledger, as last seen, has the end of this Pod."""
+        entry = self.entry_of(pod)
+        return pod.seq <= (entry.ended if entry is not None else 0)
 
     def not_started(self, node_uid: str, token: str) -> None:
         """The Pod of this intent was not created, for certain; without a token there was no intent."""
@@ -145,8 +79,8 @@ class TaskState:
 
     def never_placed(self, pod: Pod) -> None:
         """We deleted this Pod, and no node had got it."""
-        entry = self.shards.find(pod.annotations.get(POD_NODE_NAME, "")) if self.shards is not None else None
-        if entry is not None and (entry.node_uid, entry.seq) == (pod.node_uid, pod.seq):
+        entry = self.entry_of(pod)
+        if entry is not None and entry.seq == pod.seq:
             self.not_started(pod.node_uid, entry.intent)
 
     def withdrawn(self, entries: Iterable[Entry]) -> None:
@@ -154,86 +88,182 @@ class TaskState:
         for entry in entries:
             self.unstarted.pop(entry.node_uid, None)
 
+
+class Pacing(msgspec.Struct):
+    """When Pods of one revision may be created."""
+
+    revision: str = ""
+    turn: float = 0.0  # time.monotonic(): see Bulk
+    idle: bool = False  # whether no Pod was waiting for the turn after the last pass
+    refused_pods: RefusedPods = msgspec.field(default_factory=RefusedPods)
+
+
+class Creation(msgspec.Struct):
+    """The creation of Pods, and what stood in its way."""
+
+    width: int = 1
+    trouble: Trouble | None = None  # why the last Pod was not created
+    again: bool = False  # a start of this pass was refused, or is to be made under another name
+    under_way: set[str] = set()  # names of Pods
+    unsure: dict[str, str] = {}  # node UID -> name, of nodes whose Pod may have been created unanswered
+    seq_skips: dict[str, int] = {}
+    conflicts: dict[str, str] = {}  # Pod name that something else has -> node UID
+    unlabelled: set[str] = set()  # those of them that are ours but have lost their labels
+
+
+class Order(msgspec.Struct):
+    """The order in which nodes get their slots."""
+
+    queued: bool = False  # whether nodes wait for a slot
+    deprioritised: dict[str, float] = {}  # node UID -> since when
+    unplaced: frozenset[str] = frozenset()  # node UIDs
+
+    def still_there(self, pods: Iterable[Pod]) -> None:
+        """The deletion of these Pods did not happen: they may have been placed on their nodes since."""
+        for pod in pods:
+            self.deprioritised.pop(pod.node_uid, None)
+            self.unplaced -= {pod.node_uid}
+
+
+class Deletions(msgspec.Struct):
+    """Pods that were deleted, or were to be."""
+
+    expected: set[str] = set()  # UIDs, of those that we delete
+    undeletable: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
+    vanished: dict[str, list[float]] = {}  # node UID -> when Pods were deleted, not by us
+    not_before: dict[str, float] = {}  # node UID -> when the next Pod may follow
+    ended: dict[str, Pod] = {}  # UID -> Pod that was seen to end and is gone, but not recorded yet
+
+
+class TaskState:
+    """One task, by UID."""
+
+    def __init__(self, uid: str, unstarted: dict[str, str] | None = None, bulk: Bulk | None = None) -> None:
+        self.uid = uid
+        self.bulk = bulk or Bulk(time.monotonic())
+        self.begins: float | None = None  # time.monotonic(): the next pass; None = none has been asked for
+        self.spec = SpecCache()
+        self.decision_cache = DecisionCache()
+        self.ledger = LedgerSession({} if unstarted is None else unstarted)
+        self.pacing = Pacing()
+        self.creation = Creation()
+        self.order = Order()
+        self.deletions = Deletions()
+        self.absence = Absence()
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next pass may begin; 0 = it begins. Tasks that ask first begin first. The bytes
+        count even if the pass fails."""
+        if self.begins is None:
+            self.begins = now + self.bulk.take_pass(self.spec.size, now)
+        if now < self.begins:
+            return self.begins - now
+        self.begins = None
+        return 0.0
+
+    def pacing_of(self, spec: SpecCache) -> Pacing:
+        """The pacing of this revision, as it stands or as it begins."""
+        return self.pacing if self.pacing.revision == spec.revision else Pacing(spec.revision, spec.turn)
+
+    def turn(self, now: float) -> float:
+        """The turn of this revision, of a task that was idle a new one: see Bulk."""
+        pacing = self.pacing_of(self.spec)
+        return self.bulk.take(0, now) if pacing.idle else pacing.turn
+
+    def remember(self, snapshot: Snapshot) -> None:
+        """Keep what this snapshot found."""
+        if self.pacing.revision != snapshot.revision:
+            self.pacing = Pacing(snapshot.revision)
+        self.pacing.turn, self.absence = snapshot.turn, snapshot.absence
+        self.deletions.ended = self._unrecorded(snapshot.pods, snapshot.nodes)
+
+    def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:
+        """A Pod was not created. Its node goes behind the others; where they will fare alike, all wait."""
+        self.order.deprioritised[node_uid] = now
+        message = error.message or str(error)
+        if is_of_one_node(error) and not self.pacing.refused_pods.add(node_uid, message, now, scale):
+            self.creation.again = True
+            return
+        reason = Reason.PERMISSION_DENIED if error.missing_permission else Reason.POD_CREATION_REFUSED
+        self.creation.trouble = Trouble(reason, message, max(error.retry_after or 0.0, 0.0))
+
+    def created(self, node_uid: str) -> None:
+        """A Pod was created."""
+        self.creation.seq_skips.pop(node_uid, None)
+        self.order.deprioritised.pop(node_uid, None)
+        self.creation.again |= self.pacing.refused_pods.created(node_uid)
+
     def recorded(self, entries: Iterable[Entry]) -> None:
         """Runs were recorded: a taken name is no longer reported."""
         entries = list(entries)
-        self.withdrawn(entry for entry in entries if not entry.intent)
-        ended = {entry.node_uid for entry in entries}
-        self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid not in ended}
-        self.unlabelled &= self.conflicts.keys()
+        self.ledger.withdrawn(entry for entry in entries if not entry.intent)
+        self._forget_conflicts({entry.node_uid for entry in entries})
+        self.creation.unlabelled &= self.creation.conflicts.keys()
+
+    def _forget_conflicts(self, nodes: Container[str]) -> None:
+        of = self.creation
+        of.conflicts = {name: uid for name, uid in of.conflicts.items() if uid not in nodes}
 
     def pod_gone(self, pod: Pod, now: float, scale: float) -> None:
         """A Pod was deleted. If it was not by us and had not finished: once is retried at once, repeated
         deletions back off, or two controllers would keep each other busy. If it had, its end still counts."""
-        if pod.uid in self.expected_deletes:
-            self.expected_deletes.discard(pod.uid)
+        of = self.deletions
+        if pod.uid in of.expected:
+            of.expected.discard(pod.uid)
             return
         if pod.terminal:
             self.pod_ended(pod)
             return
-        times = [t for t in self._vanished.get(pod.node_uid, ()) if now - t < VANISH_WINDOW]
-        times.append(now)
-        self._vanished[pod.node_uid] = times
+        times = [*(t for t in of.vanished.get(pod.node_uid, ()) if now - t < VANISH_WINDOW), now]
+        of.vanished[pod.node_uid] = times
         if len(times) > 1:
             wait = min(BACKOFF_BASE * 2.0 ** min(len(times) - 2, 16), BACKOFF_MAX)
-            self.not_before[pod.node_uid] = now + wait * scale
+            of.not_before[pod.node_uid] = now + wait * scale
 
     def pod_ended(self, pod: Pod) -> None:
         """A Pod that had ended is being deleted, or was. Where the Pod was seen to end before the request to
         delete it, that state is kept: it shows that the deletion did not kill the Pod. A Pod that the
         deletion killed has the time of the request."""
-        if not self._has(pod):
-            self._ended.setdefault(pod.uid, pod)
+        if not self.ledger.has_end_of(pod):
+            self.deletions.ended.setdefault(pod.uid, pod)
 
     def with_ended(self, pods: PodsByNode, nodes: Mapping[str, Node]) -> PodsByNode:
-        """These, and the Pods of the same nodes that are gone before their end is on record. A Pod whose name
-        another Pod has got since is left to the creator of the other Pod."""
-        if not self._ended:
+        """These, and the Pods of the same nodes that are gone before their end is on record."""
+        if not self.deletions.ended:
             return pods
-        self._ended = {
-            uid: pod
-            for uid, pod in self._ended.items()
-            if not self._has(pod) and _is_there(pod, nodes) and _is_latest(pod, pods)
-        }
         found = dict(pods)
-        for pod in self._ended.values():
+        for pod in self._unrecorded(pods, nodes).values():
             found[pod.node_uid] = {**found.get(pod.node_uid, {}), pod.name: pod}
         return found
 
-    def _has(self, pod: Pod) -> bool:
-        """Whether the ledger, as last seen, has the end of this Pod."""
-        name = pod.annotations.get(POD_NODE_NAME, "")
-        entry = self.shards.find(name) if self.shards is not None else None
-        return pod.seq <= (entry.ended if entry is not None and entry.node_uid == pod.node_uid else 0)
+    def _unrecorded(self, pods: PodsByNode, nodes: Mapping[str, Node]) -> dict[str, Pod]:
+        """Of the Pods that ended and are gone those that still count. One whose name another Pod has got
+        since is left to the creator of the other Pod."""
+        ended, has_end_of = self.deletions.ended.items(), self.ledger.has_end_of
+        return {
+            uid: pod
+            for uid, pod in ended
+            if not has_end_of(pod) and _is_there(pod, nodes) and _is_latest(pod, pods)
+        }
 
     def node_gone(self, node: Node) -> None:
         """Drop the state of a node."""
+        creation, deletions = self.creation, self.deletions
         for table in (
-            self.seq_skips,
-            self.deprioritised,
-            self.not_before,
-            self._vanished,
-            self.unstarted,
-            self.unsure,
+            creation.seq_skips,
+            creation.unsure,
+            self.order.deprioritised,
+            deletions.not_before,
+            deletions.vanished,
+            self.ledger.unstarted,
         ):
             table.pop(node.uid, None)
-        self.refused_pods.forget(node.uid)
-        self.conflicts = {name: uid for name, uid in self.conflicts.items() if uid != node.uid}
-        self._ended = {uid: pod for uid, pod in self._ended.items() if pod.node_uid != node.uid}
+        self.pacing.refused_pods.forget(node.uid)
+        self._forget_conflicts((node.uid,))
+        deletions.ended = {uid: pod for uid, pod in deletions.ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)
-        if self.eligibility_rules is not None:
-            self.eligibility_rules.forget(node.name)
-
-    def absent(
-        self, recorded: Iterable[str], nodes: Mapping[str, Node], now: float, scale: float = 1.0
-    ) -> tuple[str, ...]:
-        """Nodes whose entries may go: away for ABSENCE seconds. Looked at once in ABSENCE_CHECK seconds,
-        never on an event."""
-        if now < self._absence_checked + ABSENCE_CHECK * scale:
-            return ()
-        self._absence_checked = now
-        self._absent = {name: self._absent.get(name, now) for name in recorded if name not in nodes}
-        return tuple(name for name, since in self._absent.items() if now - since >= ABSENCE * scale)
+        if self.spec.eligibility_rules is not None:
+            self.spec.eligibility_rules.forget(node.name)
 
 
 def namesakes_of(index: PodIndex, meta: WireMeta) -> dict[str, Pod]:
@@ -271,8 +301,7 @@ def _is_latest(pod: Pod, pods: PodsByNode) -> bool:
 class TaskStates:
     """All tasks, by key."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._by_key: dict[Key, TaskState] = {}
         # By task UID; outlives a term of leadership, since no other process learns it.
         self._unstarted: dict[str, dict[str, str]] = {}

@@ -53,7 +53,7 @@ class WatchHandlers:
             self.nodes.pop(old.name, None)
         for key, state in self._task_states.items():
             if _concerns(state, old, new):
-                large = state.spec_bytes > FREE
+                large = state.spec.size > FREE
                 self._on_key(key, urgent=not large and _may_start(state, new), patient=large)
             if new is None and old is not None:
                 state.node_gone(old)
@@ -90,41 +90,41 @@ class WatchHandlers:
             changed = self._begins(state, old, new)
         if changed and not _just_made(state, old, new):
             # The end of a run frees a slot, which is urgent if a node waits for one.
-            self._on_key(key, urgent=state.queued and (new is None or new.terminal))
+            self._on_key(key, urgent=state.order.queued and (new is None or new.terminal))
 
     def _begins(self, state: TaskState, old: Pod, new: Pod) -> bool:
         """Whether a Pod is placed or begins to run that status may call late. A pass for every Pod that is
         placed would double those of a rollout."""
         if (bool(old.node_name), old.phase) == (bool(new.node_name), new.phase):
             return False
-        return new.node_uid in state.unplaced or time.time() - new.created >= SLOW * self._scale
+        return new.node_uid in state.order.unplaced or time.time() - new.created >= SLOW * self._scale
 
 
 def _view(state: TaskState, pod: Pod) -> tuple[object, ...]:
     """The part of a Pod that a decision reads and that can change on the same node. Being placed and
     beginning to run change nothing: the Pod is active all the while. Nor do restarts of its containers,
     before there are too many, unless it has an older template: then it makes way."""
-    outdated = pod.labels.get(LABEL_REVISION) != state.revision
+    outdated = pod.labels.get(LABEL_REVISION) != state.spec.revision
     waiting = pod.waiting if pod.phase == "Pending" or outdated else ""
-    worn_out = pod.failures > state.backoff_limit
+    worn_out = pod.failures > state.spec.backoff_limit
     return (pod.terminal, bool(pod.deletion), pod.unschedulable, waiting, worn_out, pod.uid)
 
 
 def _just_made(state: TaskState, old: Pod | None, new: Pod | None) -> bool:
     """Our own new Pod that waits for the scheduler: it was counted when it was made."""
-    if old is not None or new is None or new.name not in state.creating:
+    if old is not None or new is None or new.name not in state.creation.under_way:
         return False
     return not (new.terminal or new.deletion or new.unschedulable)
 
 
 def _may_start(state: TaskState, new: Node | None) -> bool:
-    rules = state.eligibility_rules
+    rules = state.spec.eligibility_rules
     return new is not None and rules is not None and not rules.costly and rules.check(new).kind == "fits"
 
 
 def _concerns(state: TaskState, old: Node | None, new: Node | None) -> bool:
     """Whether the task could decide otherwise. A label that it does not look at changes nothing for it."""
-    rules = state.eligibility_rules
+    rules = state.spec.eligibility_rules
     if rules is None:
         return False  # its first pass is still to come
     if rules.costly:

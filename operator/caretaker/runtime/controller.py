@@ -48,14 +48,6 @@ class Retry(Exception):  # noqa: N818
         self.after = after
 
 
-class RequeueAfter(Exception):  # noqa: N818
-    """The pass may not begin yet; it comes after `seconds`, and no event makes it earlier."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"in {seconds:.1f} s")
-        self.seconds = seconds
-
-
 class Subject(msgspec.Struct, frozen=True):
     """The custom resource of a pass, as the loop needs to know it."""
 
@@ -91,9 +83,13 @@ class Kind(Protocol, Generic[S, P, O]):
     def path(self, key: Key) -> str:
         """The API path of the resource. Pure."""
 
+    def admit(self, key: Key) -> float:  # noqa: ARG002
+        """Seconds until a pass may begin, which no event makes fewer; 0 = it begins. The default: 0."""
+        return 0.0
+
     async def gather(self, key: Key) -> S | None:
-        """Read everything that the plan needs. None: the resource is gone, or needs nothing. Raises
-        RequeueAfter if the pass has to begin at another time."""
+        """Read everything that the plan needs, and change nothing but caches of what was read. None: the
+        resource is gone, or needs nothing."""
 
     def plan(self, snapshot: S) -> P:
         """All decisions, with their reasons. Pure: no I/O, no clock, no chance."""
@@ -210,10 +206,12 @@ class Controller:
         reconcile_id = log.new_reconcile_id()
         with log.bind(kind=key.kind, namespace=key.namespace, name=key.name, reconcile_id=reconcile_id):
             try:
-                follow = await self._cpu.timed(key, self._pass(key, self._kinds[key.kind]))
-            except RequeueAfter as postponed:
-                self._queue.pause(key, postponed.seconds)
-                self._queue.add_after(key, postponed.seconds)
+                kind = self._kinds[key.kind]
+                if seconds := kind.admit(key):
+                    self._queue.pause(key, seconds)
+                    self._queue.add_after(key, seconds)
+                    return
+                follow = await self._cpu.timed(key, self._pass(key, kind))
             except NotLeader:
                 # Usually the Lease is lost, and no pass follows; it may still be renewed.
                 self._queue.retry(key)

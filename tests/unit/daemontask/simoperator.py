@@ -188,7 +188,7 @@ class SimOperator:
         self.client = client = SimClient(cluster)
         self._nodes: Store[Node] = Store(cluster.clock.time)
         self._pods: Store[Pod] = Store(cluster.clock.time)
-        self.task_states = task_states = TaskStates(cluster.clock.time)
+        self.task_states = task_states = TaskStates()
         self.queue = WorkQueue(clock=cluster.clock.time, jitter=lambda: 0.5)
         watch_handlers = WatchHandlers(KIND, task_states, self._nodes, self._pods, self.queue.add)
         kind = AskedTwice(client, self._nodes, watch_handlers.nodes, self._pods, task_states, METRICS)  # type: ignore[arg-type]

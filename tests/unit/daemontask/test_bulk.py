@@ -20,7 +20,7 @@ from caretaker.daemontask.slots import SlotAssignment, paced
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
-from caretaker.daemontask.task_state import TaskState, TaskStates
+from caretaker.daemontask.task_state import Pacing, SpecCache, TaskState, TaskStates
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
 from unit.daemontask.build import NOW, UID, node, pod, snapshot, started, task
@@ -59,26 +59,38 @@ def test_how_many_pods_may_be_created_at_first(size: int, allowed: int | None) -
     assert Bulk(100.0).allowed(size, 100.0, 101.0) == allowed
 
 
-def alone() -> TaskState:
-    """The state of a task whose Pods have 128 KiB that count."""
-    state = TaskState(UID, bulk=Bulk(0.0))
-    state.pod_cost = FREE + 128 * KIB
+def alone(size: int = 128 * KIB, bulk: Bulk | None = None, now: float = 0.0) -> TaskState:
+    """The state of a task whose Pods have 128 KiB that count, after the dry run of its template."""
+    state = TaskState(UID, bulk=bulk or Bulk(0.0))
+    cost = FREE + size
+    state.spec = SpecCache(revision="r", pod_cost=cost, turn=state.bulk.take(cost, now))
     return state
+
+
+def allowed(state: TaskState, now: float) -> tuple[int | None, float]:
+    """How many Pods it may create now, and the seconds until another one."""
+    turn = state.turn(now)
+    return state.bulk.allowed(state.spec.pod_cost, now, turn), max(turn - now, PAUSE)
+
+
+def create(state: TaskState, size: int, now: float) -> None:
+    """It creates a Pod of this size."""
+    state.pacing = Pacing("r", state.bulk.take(size, now))
 
 
 def created(state: TaskState, now: float) -> int:
     """How many Pods it creates now: all that it may."""
-    allowed, _ = state.allowed(now)
-    for _ in range(allowed or 0):
-        state.turn = state.bulk.take(state.pod_cost, now)
-    return allowed or 0
+    count, _ = allowed(state, now)
+    for _ in range(count or 0):
+        create(state, state.spec.pod_cost, now)
+    return count or 0
 
 
 def test_in_the_long_run_so_many_bytes_a_second() -> None:
     state, found, now = alone(), 0, 0.0
     while now < 100.0:
         found += created(state, now)
-        wait = state.allowed(now)[1]
+        wait = allowed(state, now)[1]
         assert wait >= PAUSE
         now += wait
     most = (BYTES.burst + 100 * BYTES.per_second) / (128 * KIB)
@@ -87,20 +99,19 @@ def test_in_the_long_run_so_many_bytes_a_second() -> None:
 
 def test_a_debt_is_waited_for() -> None:
     state = alone()
-    assert state.allowed(0.0) == (1, PAUSE), "its dry run counts"
-    state.turn = state.bulk.take(FREE + 1792 * KIB, 0.0)
-    assert state.allowed(0.0) == (0, 13.0)
-    assert state.allowed(12.9)[0] == 0
-    assert state.allowed(13.0) == (1, PAUSE)
-    state.pod_cost = FREE
-    assert state.allowed(0.0)[0] is None
+    assert allowed(state, 0.0) == (1, PAUSE), "its dry run counts"
+    create(state, FREE + 1792 * KIB, 0.0)
+    assert allowed(state, 0.0) == (0, 13.0)
+    assert allowed(state, 12.9)[0] == 0
+    assert allowed(state, 13.0) == (1, PAUSE)
+    assert allowed(alone(0, state.bulk), 0.0)[0] is None
 
 
 def test_small_pods_take_nothing() -> None:
     state = alone()
     for _ in range(5_000):
-        state.turn = state.bulk.take(FREE, 0.0)
-    assert state.allowed(0.0)[0] == 2
+        create(state, FREE, 0.0)
+    assert allowed(state, 0.0)[0] == 1, "only its dry run counts"
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -183,7 +194,7 @@ def test_pods_make_way_as_fast_as_new_ones_may_start() -> None:
     assert (alone.deletes, alone.launch.starts, alone.launch.paced_at) == ((), (), NOW + 3), (
         "or nothing would wake it"
     )
-    assert requeue_after(alone, Outcome(), planned=NOW, flush_at=0.0, now=NOW) == 3.0
+    assert requeue_after(alone, Outcome(), planned=NOW, now=NOW) == 3.0
 
 
 def refused(reason: str) -> Outcome:
@@ -192,7 +203,7 @@ def refused(reason: str) -> Outcome:
 
 def test_a_refusal_backs_off_as_for_small_pods() -> None:
     found = plan(seen(0))
-    reported = {"planned": NOW, "flush_at": 0.0, "now": NOW}
+    reported = {"planned": NOW, "now": NOW}
     assert requeue_after(found, refused(Reason.PERMISSION_DENIED), **reported) is None
     assert requeue_after(found, refused(Reason.POD_DELETION_REFUSED), **reported) == 3.0
 
@@ -208,15 +219,14 @@ def test_slots_that_are_free_are_not_stuck() -> None:
 @pytest.mark.parametrize("sizes", [(128, 128), (128, 2048), (128, 128, 2048), (*(128,) * 15, *(2048,) * 5)])
 def test_tasks_of_a_namespace_take_turns(sizes: tuple[int, ...]) -> None:
     """However large the Pods of the others, each creates as many as any other."""
-    bulk, tasks = Bulk(0.0), [alone() for _ in sizes]
+    bulk = Bulk(0.0)
+    tasks = [alone(size * KIB, bulk) for size in sizes]
     due, found, spent = dict.fromkeys(range(len(sizes)), 0.0), [0] * len(sizes), 0
-    for number, size in enumerate(sizes):
-        tasks[number].bulk, tasks[number].pod_cost = bulk, FREE + size * KIB
     while (now := min(due.values())) < 3600.0:
         number = min(due, key=due.__getitem__)
         found[number] += (new := created(tasks[number], now))
         spent += new * sizes[number]
-        due[number] = now + max(bulk.take_pass(FREE + 128 * KIB, now), tasks[number].allowed(now)[1])
+        due[number] = now + max(bulk.take_pass(FREE + 128 * KIB, now), allowed(tasks[number], now)[1])
     assert max(found) - min(found) <= 5
     assert 3500 * 128 <= spent <= 3600 * 128 + 256 + sum(sizes)
 
@@ -232,10 +242,10 @@ def test_a_turn_ends_with_what_waits_for_it_and_no_earlier(make: Make) -> None:
             one.answer()
     state = one.task_states.find(KEY)
     assert state is not None
-    assert not state.idle, "a Pod was refused"
+    assert not state.pacing.idle, "a Pod was refused"
     world.cluster.edit(suspend=True)
     world.whole_pass(0)
-    assert state.idle, "suspended"
+    assert state.pacing.idle, "suspended"
     world.cluster.edit(suspend=False)
     for _ in range(3):
         world.let_time_pass(30)
@@ -244,12 +254,12 @@ def test_a_turn_ends_with_what_waits_for_it_and_no_earlier(make: Make) -> None:
         world.cluster.bind(name)
     world.let_time_pass(30)
     world.whole_pass(0)
-    assert state.idle, "the other node waits for a slot"
+    assert state.pacing.idle, "the other node waits for a slot"
     world.cluster.edit_raw(
         template={"spec": {**LARGE["spec"], "hostNetwork": True}}, concurrencyPolicy="Replace"
     )
     world.whole_pass(0)
-    assert not state.idle, "one makes way"
+    assert not state.pacing.idle, "one makes way"
 
 
 @pytest.mark.parametrize("running", [False, True])
@@ -280,24 +290,24 @@ def test_a_turn_is_not_kept_for_later(make: Make, spec: dict[str, Any], running:
 
 
 def test_a_new_task_waits_for_what_others_have_used() -> None:
-    old, new = alone(), alone()
-    new.bulk = old.bulk
-    old.turn = old.bulk.take(FREE + 1792 * KIB, 0.0)
-    assert new.allowed(2.0) == (0, 11.0)
-    old.turn = old.bulk.take(FREE + 1792 * KIB, 3.0)
-    assert new.allowed(13.0)[0] == 1, "what is used after it asked counts no more"
+    bulk = Bulk(0.0)
+    bulk.take(FREE + 1792 * KIB, 0.0)
+    new = alone(bulk=bulk, now=2.0)
+    assert allowed(new, 2.0) == (0, 11.0)
+    bulk.take(FREE + 1792 * KIB, 3.0)
+    assert allowed(new, 13.0)[0] == 1, "what is used after it asked counts no more"
 
 
 async def test_what_was_created_counts() -> None:
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * (CREATE_BYTES // 4)]}]}}
     of = snapshot(task(template=template), NODES)
     api, state, launch = Api(), TaskState(UID), plan(of).launch
-    state.confirmed, state.pod_cost = time.monotonic(), CREATE_BYTES // 4
+    state.ledger.confirmed, state.spec = time.monotonic(), SpecCache(pod_cost=CREATE_BYTES // 4)
     client: Any = api
     made, complete = await PodControl(client, Store(), 1.0).start(of, Launch(starts=launch.starts[:8]), state)
     assert (len(made), complete) == (2, False), "another task may have been quicker since the plan"
-    allowed, wait = state.allowed(time.monotonic())
-    assert allowed == 0
+    count, wait = allowed(state, time.monotonic())
+    assert count == 0
     assert PAUSE <= wait < 3.0
 
 
@@ -344,7 +354,7 @@ def test_of_many_large_tasks_that_were_idle_few_are_looked_at_at_once() -> None:
     task_states, now = TaskStates(), time.monotonic() + 3600
     keys = [Key("DaemonTask", "a", str(number)) for number in range(100)]
     for key in keys:
-        task_states.of(key, key.name).spec_bytes = FREE + 128 * KIB
+        task_states.of(key, key.name).spec = SpecCache(size=FREE + 128 * KIB)
     waits = [task_states.wait(key, now) for key in keys]
     assert waits == pytest.approx([0.0, 0.0, *range(1, 99)])
     begun = [task_states.wait(key, now + 50.5) for key in keys[2:]].count(0.0)
@@ -352,19 +362,23 @@ def test_of_many_large_tasks_that_were_idle_few_are_looked_at_at_once() -> None:
     assert task_states.wait(keys[-1], now + 50.5) == pytest.approx(47.5)
     assert task_states.wait(keys[2], now + 50.5) == pytest.approx(48.5), "and the next pass is the last one's"
     small = Key("DaemonTask", "a", "small")
-    task_states.of(small, "small").spec_bytes = FREE
+    task_states.of(small, "small").spec = SpecCache(size=FREE)
     assert [task_states.wait(one, now) for one in (small, Key("DaemonTask", "b", "new"))] == [0.0, 0.0]
 
 
-def test_a_spec_that_was_small_is_counted_when_it_is_read() -> None:
-    state = alone()
-    state.bulk = Bulk(time.monotonic())
-    assert state.wait(time.monotonic()) == 0.0
-    state.hashes(b"x" * (FREE + 512 * KIB), {})
-    state.hashes(b"x" * (FREE + 512 * KIB), {})
-    assert 5.5 < state.wait(time.monotonic()) <= 6.0
-    state.hashes(b"x", {})
-    assert state.wait(time.monotonic()) > 5.0, "the request stands"
+def test_a_spec_that_was_small_is_counted_when_it_is_read(make: Make) -> None:
+    world = make(suspend=True)
+    world.whole_pass(0)
+    state = world.act(0).task_states.find(KEY)
+    assert state is not None
+    assert state.wait(world.clock.now) == 0.0
+    world.cluster.edit_raw(template={"spec": {"containers": [{"args": ["x" * (FREE + 512 * KIB)]}]}})
+    world.whole_pass(0)
+    world.whole_pass(0)
+    assert 5.5 < state.wait(world.clock.now) <= 6.1
+    world.cluster.edit_raw(template={"spec": {"containers": []}})
+    world.whole_pass(0)
+    assert state.wait(world.clock.now) > 5.0, "the request stands"
 
 
 def test_a_small_task_may_be_looked_at_at_any_time() -> None:
@@ -383,11 +397,9 @@ def test_a_namespace_has_one_allowance() -> None:
         for namespace, name in (("a", "one"), ("a", "other"), ("b", "elsewhere"))
     )
     one.bulk.take(FREE + 1792 * KIB, now)
-    for state in (other, elsewhere):
-        state.pod_cost = FREE + 128 * KIB
-    assert (other.allowed(now)[0], elsewhere.allowed(now)[0]) == (0, 1)
+    cost = FREE + 128 * KIB
+    assert [state.bulk.allowed(cost, now, now + 9) for state in (other, elsewhere)] == [0, 2]
     task_states.drop(Key("DaemonTask", "a", "one"))
     task_states.drop(Key("DaemonTask", "a", "other"))
     again = task_states.of(Key("DaemonTask", "a", "one"), "again")
-    again.pod_cost = FREE + 128 * KIB
-    assert again.allowed(now)[0] == 0
+    assert again.bulk.allowed(cost, now, now + 9) == 0

@@ -11,7 +11,7 @@ from caretaker.api.names import LABEL_REVISION
 from caretaker.api.objects import ContainerEnd, Node, Pod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import Plan
-from caretaker.daemontask.task_state import TaskStates
+from caretaker.daemontask.task_state import SpecCache, TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from unit.daemontask.build import NOW, UID, entry, node, planned, started, states, task
@@ -196,7 +196,7 @@ def hears() -> Callable[[Pod, Pod], bool]:
     keys: list[Any] = []
     task_states, pods = TaskStates(), Store[Pod]()
     state = task_states.of(KEY, UID)
-    state.backoff_limit, state.revision = 3, crashed(0).labels[LABEL_REVISION]
+    state.spec = SpecCache(backoff_limit=3, revision=crashed(0).labels[LABEL_REVISION])
     WatchHandlers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
 
     def changed(old: Pod, new: Pod) -> bool:

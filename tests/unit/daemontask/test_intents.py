@@ -299,12 +299,12 @@ def test_another_pass_knows_nothing_of_this_ones_intent() -> None:
 
 def test_what_was_never_begun_is_remembered_beyond_a_term_of_leadership() -> None:
     task_states, key = TaskStates(), Key("DaemonTask", "default", "task")
-    task_states.of(key, "uid").not_started(A.uid, "t")
+    task_states.of(key, "uid").ledger.not_started(A.uid, "t")
     task_states.clear()
-    assert task_states.of(key, "uid").unstarted == {A.uid: "t"}
-    assert task_states.of(key, "its successor").unstarted == {}
+    assert task_states.of(key, "uid").ledger.unstarted == {A.uid: "t"}
+    assert task_states.of(key, "its successor").ledger.unstarted == {}
     task_states.drop(key)
-    assert task_states.of(key, "uid").unstarted == {}
+    assert task_states.of(key, "uid").ledger.unstarted == {}
 
 
 def test_an_entry_that_becomes_unreadable_is_noticed_by_a_plan_that_remembers() -> None:

@@ -49,7 +49,7 @@ async def test_of_large_pods_fewer_are_created_at_a_time(
     template = {"spec": {"containers": [{"name": "main", "args": ["x" * size]}]}}
     of, nodes = task(template=template), [node(f"n{number:03}") for number in range(200)]
     api, state = Api(), TaskState(UID)
-    state.confirmed, state.width = time.monotonic(), CREATE_CONCURRENCY
+    state.ledger.confirmed, state.creation.width = time.monotonic(), CREATE_CONCURRENCY
     client: Any = api
     launch = planned(of, nodes).launch
     created, complete = await PodControl(client, Store(), 1.0).start(snapshot(of, nodes), launch, state)

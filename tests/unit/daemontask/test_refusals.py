@@ -38,13 +38,9 @@ def test_one_that_completes_the_row_does() -> None:
     assert refused_pods.until == 201
 
 
-@pytest.mark.parametrize("ends", ["a Pod is created", "the Pods are others"])
-def test_once_it_is_over_the_backoff_begins_anew(ends: str) -> None:
+def test_once_it_is_over_the_backoff_begins_anew() -> None:
     refused_pods = refused()
-    if ends == "a Pod is created":
-        assert refused_pods.created("0")
-    else:
-        refused_pods.clear()
+    assert refused_pods.created("0")
     assert (refused_pods.of_all, refused_pods.until, dict(refused_pods.by_node)) == (False, 0.0, {})
     for number in range(ROW):
         refused_pods.add(str(number), "no", 300.0)

@@ -62,7 +62,7 @@ def test_a_live_pod_whose_deletion_is_refused_keeps_its_slot_until_it_is_gone(
     told = degraded(world)
     assert told is not None
     assert (told.reason, "by the test" in told.message) == ("PodDeletionRefused", True)
-    assert state_of(world).queued, "the node that waits for the slot gets it as soon as it is free"
+    assert state_of(world).order.queued, "the node that waits for the slot gets it as soon as it is free"
     entry = world.cluster.entries().get("c")
     assert entry is None or not is_open(entry), "the intent of what was not started is taken back"
 

@@ -104,6 +104,19 @@ def test_what_refuses_all_is_asked_about_one_node_at_a_time(make: Make, guarante
     assert world.cluster.status.succeeded == len(nodes), "one Pod that is created lets all others follow"
 
 
+def test_pods_of_another_template_are_tried_at_once(make: Make) -> None:
+    world = make()
+    grow(world, 40)
+    refused = refuse(world, lambda _: True)
+    pass_by(world, 20, 1)
+    before = len(refused)
+    pass_by(world, 1, 1)
+    assert len(refused) == before, "they wait"
+    world.cluster.edit_raw(template={"spec": {"containers": [{"name": "main", "image": "other"}]}})
+    pass_by(world, 1, 1)
+    assert len(refused) >= before + ROW, "and none counts as refused"
+
+
 def test_six_nodes_that_stay_refused_are_asked_about_ever_later_and_leave_a_complete_task_ready(
     make: Make,
 ) -> None:

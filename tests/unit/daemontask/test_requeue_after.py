@@ -31,12 +31,12 @@ def test_when_it_is_looked_at_again(
     wake: float, more: bool, refused: str, flush_at: float, expected: float | None
 ) -> None:
     plan = Plan(requests=AnnotationRequests(), wake=wake)
-    outcome = Outcome(trouble=Trouble(refused, "no") if refused else None, more=more)
-    assert requeue_after(plan, outcome, planned=NOW, flush_at=flush_at, now=NOW) == expected
+    outcome = Outcome(trouble=Trouble(refused, "no") if refused else None, more=more, flush_at=flush_at)
+    assert requeue_after(plan, outcome, planned=NOW, now=NOW) == expected
 
 
 @pytest.mark.parametrize("refused", ["", LEDGER, DELETION])
 def test_what_came_due_during_a_slow_pass_is_not_taken_for_what_was_refused(refused: str) -> None:
     plan = Plan(requests=AnnotationRequests(), wake=NOW + 1)
     outcome = Outcome(trouble=Trouble(refused, "no") if refused else None)
-    assert requeue_after(plan, outcome, planned=NOW, flush_at=0.0, now=NOW + 3) == MIN_DELAY
+    assert requeue_after(plan, outcome, planned=NOW, now=NOW + 3) == MIN_DELAY

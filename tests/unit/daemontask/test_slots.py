@@ -458,16 +458,13 @@ def test_while_all_pods_are_refused_nothing_starts_and_then_one(
     assert (len(found.launch.starts), found.launch.queued, found.wake) == (starts, 2 - starts, wake)
 
 
-def test_nodes_that_are_gone_and_pods_of_another_template_count_in_no_row() -> None:
+def test_nodes_that_are_gone_count_in_no_row() -> None:
     refused_pods = RefusedPods()
     for number in range(ROW - 1):
         refused_pods.add(str(number), "no", 0.0)
     refused_pods.forget("0")
     assert "0" not in refused_pods.by_node
     assert not refused_pods.add("last", "no", 0.0)
-    refused_pods.clear()
-    assert not refused_pods.by_node
-    assert not refused_pods.add("one", "no", 0.0)
 
 
 def test_a_node_that_gets_its_pod_is_refused_no_more_and_releases_no_other() -> None:

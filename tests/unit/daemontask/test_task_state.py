@@ -5,40 +5,47 @@ from typing import Any
 
 import pytest
 
-from caretaker.daemontask import pods, task_state
+from caretaker.api.objects import Node
+from caretaker.daemontask import controller, pods
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.task_state import ABSENCE, TaskState, cache_eligibility
+from caretaker.daemontask.retention import ABSENCE, Absence
+from caretaker.daemontask.task_state import TaskState, cache_eligibility
 from caretaker.runtime import tasks
 from unit.daemontask.build import NOW, TEMPLATE, entry, node
+from unit.daemontask.simworld import Make
 
 A, B = node("a"), node("b")
 ENTRIES = {"a": entry(A), "b": entry(B)}
 
 
+def looks(*seen: tuple[float, dict[str, Node]]) -> list[tuple[str, ...]]:
+    """The nodes whose entries may go, at each of these times."""
+    absence, found = Absence(), []
+    for now, nodes in seen:
+        absence = absence.look(ENTRIES, nodes, now)
+        found.append(absence.due)
+    return found
+
+
 def test_the_entry_of_a_node_that_left_goes_when_it_has_been_away_for_ten_minutes() -> None:
-    state = TaskState("uid")
-    assert state.absent(ENTRIES, {"a": A, "b": B}, NOW) == ()
-    assert state.absent(ENTRIES, {"a": A}, NOW + 1) == ()
-    first_seen_missing = NOW + ABSENCE
-    assert state.absent(ENTRIES, {"a": A}, first_seen_missing) == ()
-    assert state.absent(ENTRIES, {"a": A}, first_seen_missing + 1) == ()
-    assert state.absent(ENTRIES, {"a": A}, first_seen_missing + ABSENCE) == ("b",)
+    missed = NOW + ABSENCE
+    there, left = {"a": A, "b": B}, {"a": A}
+    times = ((NOW, there), (NOW + 1, left), (missed, left), (missed + 1, left), (missed + ABSENCE, left))
+    assert looks(*times, (missed + ABSENCE + 1, left)) == [(), (), (), (), ("b",), ()]
 
 
 def test_the_entry_of_a_node_that_came_back_stays() -> None:
-    state = TaskState("uid")
-    assert state.absent(ENTRIES, {"a": A}, NOW) == ()
-    assert state.absent(ENTRIES, {"a": A, "b": B}, NOW + ABSENCE) == ()
-    assert state.absent(ENTRIES, {"a": A}, NOW + 2 * ABSENCE) == ()
+    left = {"a": A}
+    assert looks((NOW, left), (NOW + ABSENCE, {"a": A, "b": B}), (NOW + 2 * ABSENCE, left)) == [(), (), ()]
 
 
 def test_a_taken_name_is_told_until_the_run_is_recorded() -> None:
     state = TaskState("uid")
-    state.conflicts = {"task-x-1": A.uid, "task-y-1": B.uid}
+    state.creation.conflicts = {"task-x-1": A.uid, "task-y-1": B.uid}
     state.recorded([entry(A)])
-    assert list(state.conflicts) == ["task-y-1"]
+    assert list(state.creation.conflicts) == ["task-y-1"]
     state.node_gone(B)
-    assert not state.conflicts
+    assert not state.creation.conflicts
 
 
 async def test_other_tasks_go_on_while_many_nodes_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +63,7 @@ async def test_other_tasks_go_on_while_many_nodes_are_looked_at(monkeypatch: pyt
     assert len(turns) >= 50
 
 
-def test_a_template_is_hashed_once_for_each_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_is_hashed_once_for_each_spec(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hashing takes up to 50 ms, and a pass runs every second."""
     asked: list[dict[str, Any]] = []
 
@@ -64,14 +71,11 @@ def test_a_template_is_hashed_once_for_each_spec(monkeypatch: pytest.MonkeyPatch
         asked.append(template)
         return pods.hashes_of(template)
 
-    monkeypatch.setattr(task_state, "hashes_of", hashes_of)
-    state, other = TaskState("uid"), {"spec": {"containers": []}}
-    for spec, template in (
-        (b"1", TEMPLATE),
-        (b"1", TEMPLATE),
-        (b"2", other),
-        (b"2", other),
-        (b"1", TEMPLATE),
-    ):
-        assert state.hashes(spec, template) == pods.hashes_of(template)
-    assert asked == [TEMPLATE, other, TEMPLATE]
+    monkeypatch.setattr(controller, "hashes_of", hashes_of)
+    world = make(suspend=True)
+    one, other = world.cluster.spec.template, {"spec": {"containers": []}}
+    for template in (one, one, other, other, one):
+        world.cluster.edit_raw(template=template)
+        world.whole_pass(0)
+        world.whole_pass(0)
+    assert asked == [one, other, one]

@@ -42,7 +42,7 @@ def kept(world: SimWorld, who: int = 0) -> int:
     """How many Pods that are gone the operator still knows."""
     state = world.operators[who].task_states.find(KEY)
     assert state is not None
-    return len(state._ended)
+    return len(state.deletions.ended)
 
 
 def pass_by(world: SimWorld, seconds: float, who: int = 0) -> None:
@@ -180,7 +180,7 @@ def test_only_an_end_is_kept_and_beside_what_is_there() -> None:
 def test_an_end_of_our_own_making_is_not_kept() -> None:
     state = TaskState("uid")
     a = node("a")
-    state.expected_deletes.add("pod-a-1")
+    state.deletions.expected.add("pod-a-1")
     state.pod_gone(failed(a), 0.0, 1.0)
     assert not state.with_ended({}, {"a": a})
 

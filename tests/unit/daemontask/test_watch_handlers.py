@@ -7,7 +7,7 @@ import pytest
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.bulk import FREE
 from caretaker.daemontask.node_eligibility import COSTLY, EligibilityRules
-from caretaker.daemontask.task_state import TaskStates
+from caretaker.daemontask.task_state import SpecCache, TaskStates
 from caretaker.daemontask.watch_handlers import SLOW, WatchHandlers
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
@@ -30,7 +30,7 @@ KEY = Key("DaemonTask", "default", "task")
 def test_being_placed_and_beginning_to_run(age: float, unplaced: bool, passes: int) -> None:
     task_states, pods = TaskStates(), Store[Pod]()
     state = task_states.of(KEY, UID)
-    state.unplaced = frozenset({A.uid} if unplaced else ())
+    state.order.unplaced = frozenset({A.uid} if unplaced else ())
     keys: list[Key] = []
     WatchHandlers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
     created = time.time() - age
@@ -47,13 +47,14 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     task_states, nodes = TaskStates(), Store[Node]()
     state = task_states.of(KEY, UID)
-    state.eligibility_rules = EligibilityRules({"spec": {"affinity": {"nodeAffinity": required}}})
+    rules = EligibilityRules({"spec": {"affinity": {"nodeAffinity": required}}})
+    state.spec = SpecCache(eligibility_rules=rules)
     keys: list[tuple[Key, dict[str, bool]]] = []
     WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     nodes.apply(node("a", labels={"k1": ""}), 6)
     assert keys == [(KEY, {"urgent": False, "patient": False})] * 2
-    assert not state.eligibility_rules._memo
+    assert not rules._memo
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
 def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None:
     task_states, nodes = TaskStates(), Store[Node]()
     state = task_states.of(KEY, UID)
-    state.eligibility_rules, state.spec_bytes = EligibilityRules({"spec": {}}), size
+    state.spec = SpecCache(eligibility_rules=EligibilityRules({"spec": {}}), size=size)
     keys: list[tuple[Key, dict[str, bool]]] = []
     WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)

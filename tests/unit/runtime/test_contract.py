@@ -26,7 +26,7 @@ METHODS = {
     name: method for name, method in vars(Kind).items() if inspect.isfunction(method) and name[0] != "_"
 }
 STEPS = ["gather", "plan", "recheck", "before", "subject", "status", "observe", "after", "events", "requeue"]
-LIFE = ["path", "forget", "quiesce", "stop"]
+LIFE = ["path", "admit", "forget", "quiesce", "stop"]
 EITHER = "forget"  # a coroutine or not: the loop awaits what it returns
 # What each kind's factory makes, and the two targets behind DaemonTask's.
 CLASSES: list[type] = [typing.get_type_hints(wiring.make)["return"] for wiring in WIRINGS.values()]

@@ -8,7 +8,7 @@ import pytest
 
 from caretaker.kube.errors import ApiError
 from caretaker.obs.metrics import create_metrics
-from caretaker.runtime.controller import Controller, RequeueAfter
+from caretaker.runtime.controller import Controller
 from caretaker.runtime.work_queue import Key, WorkQueue
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
@@ -22,12 +22,16 @@ class Seen:
     def __init__(self) -> None:
         self.passes: asyncio.Queue[Key] = asyncio.Queue()
 
+    def admit(self, key: Key) -> float:
+        if key.name != "later":
+            return 0.0
+        self.passes.put_nowait(key)
+        return 600.0
+
     async def gather(self, key: Key) -> None:
         self.passes.put_nowait(key)
         if key.name == "torn":
             raise asyncio.CancelledError
-        if key.name == "later":
-            raise RequeueAfter(600)
 
     def forget(self, key: Key) -> None:
         """Nothing is kept."""
