@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from caretaker.api import names
 from caretaker.api.conditions import PROGRESSING
 from caretaker.api.daemontask import DaemonTask, FormerRevision, Status
-from caretaker.api.events import Event, ObjectRef
+from caretaker.api.events import Event
 from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.apply import Applier
 from caretaker.daemontask.bulk import PAUSE
@@ -160,13 +159,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""
-        meta = snapshot.task.metadata
-        return Subject(
-            ref=ObjectRef(names.API_VERSION, KIND, meta.namespace, meta.name, meta.uid),
-            path=task_path(meta.namespace, meta.name),
-            resource_version=meta.resource_version,
-            status=snapshot.task.status,
-        )
+        return Subject(snapshot.task.metadata, snapshot.task.status)
 
     def status(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         """See status.py."""

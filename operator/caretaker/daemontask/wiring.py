@@ -4,7 +4,6 @@ from typing import Final
 
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
-from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
 from caretaker.daemontask.resource import KIND
 from caretaker.daemontask.targets import Targets
@@ -20,10 +19,10 @@ def make(context: Context) -> Targets:
     nodes, pods = context.store(NODES), context.store(PODS)
     states, metrics, scale = TaskStates(), context.metrics, context.scale
     handlers = WatchHandlers(KIND, states, nodes, pods, context.queue.add, scale)
-    kind = DaemonTaskKind(context.client, nodes, handlers.nodes, pods, states, metrics, scale)
+    kind = Targets(context.client, nodes, handlers.nodes, pods, states, metrics, scale)
     kind.unseen = context.unseen
-    ecs = EcsTarget(context.aws, context.settings.aws_grants, metrics, context.queue.add, scale)
-    return Targets(kind, ecs, states)
+    kind.ecs = EcsTarget(context.aws, context.settings.aws_grants, metrics, context.queue.add, scale)
+    return kind
 
 
 WIRING: Final = Wiring((NODES, PODS), make)

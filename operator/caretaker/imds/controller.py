@@ -11,9 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.api import names
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.events import Event, ObjectRef
+from caretaker.api.events import Event
 from caretaker.api.grants import CLUSTER, Grants, refusals
 from caretaker.api.imds import Spec, Status
 from caretaker.api.objects import Node
@@ -348,13 +347,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The resource."""
-        meta = snapshot.status_input.read.meta
-        return Subject(
-            ref=ObjectRef(names.API_VERSION, KIND, "", meta.name, meta.uid),
-            path=policy_path(meta.name),
-            resource_version=meta.resource_version,
-            status=snapshot.status_input.read.status,
-        )
+        return Subject(snapshot.status_input.read.meta, snapshot.status_input.read.status)
 
     def status(self, snapshot: Snapshot, plan: Plan, outcome: str) -> Status:
         """See status.py."""

@@ -15,6 +15,7 @@ import msgspec
 
 from caretaker.api.conditions import Condition, Reason
 from caretaker.api.names import API_VERSION
+from caretaker.api.objects import WireMeta
 from caretaker.api.times import format_time
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
@@ -51,11 +52,8 @@ class Retry(Exception):  # noqa: N818
 class Subject(msgspec.Struct, frozen=True):
     """The custom resource of a pass, as the loop needs to know it."""
 
-    ref: ObjectRef
-    path: str  # of the object; its status is at path + "/status"
-    resource_version: str
+    meta: WireMeta
     status: Any  # the status that stands, as a struct
-    events: tuple[Event, ...] = ()
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -90,6 +88,10 @@ class Kind(Protocol, Generic[S, P, O]):
     async def gather(self, key: Key) -> S | None:
         """Read everything that the plan needs, and change nothing but caches of what was read. None: the
         resource is gone, or needs nothing."""
+
+    def target(self, snapshot: S) -> "Kind[Any, Any, Any]":  # noqa: ARG002
+        """The kind whose steps follow, where a kind has several targets. Pure. The default: this one."""
+        return self
 
     def plan(self, snapshot: S) -> P:
         """All decisions, with their reasons. Pure: no I/O, no clock, no chance."""
@@ -243,12 +245,14 @@ class Controller:
             self._metrics.resources.forget((key.kind, key.namespace, key.name))
             self._cpu.forget(key)
             return None
+        kind = kind.target(snapshot)
         plan = self._plan(kind, snapshot)
         for _ in range(RECHECKS):
             newer = await kind.recheck(snapshot, plan)
             if newer is None:
                 break
-            snapshot, plan = newer, self._plan(kind, newer)
+            snapshot, kind = newer, kind.target(newer)
+            plan = self._plan(kind, newer)
         else:
             raise Conflict("the ledger keeps changing under the plan")
         outcome = await kind.before(snapshot, plan)
@@ -263,7 +267,9 @@ class Controller:
             try:
                 await kind.after(snapshot, plan, outcome)
             finally:  # after() must not wait for Events; they are posted even if it fails
-                await self._recorder.post(subject.ref, [*kind.events(snapshot, plan, status), *more])
+                await self._recorder.post(
+                    _ref(key, subject.meta.uid), [*kind.events(snapshot, plan, status), *more]
+                )
         self._metrics.reconciled(key.kind, time.perf_counter() - started)
         return follow
 
@@ -285,15 +291,15 @@ class Controller:
         if follow.at_once and now - self._status_written.get(key, 0.0) < STATUS_INTERVAL:
             return False  # the next pass follows at once and writes it
         body = {
-            "metadata": {"uid": subject.ref.uid, "resourceVersion": subject.resource_version},
+            "metadata": {"uid": subject.meta.uid, "resourceVersion": subject.meta.resource_version},
             "status": status,
         }
         try:
-            await self._client.patch(f"{subject.path}/status", body)
+            await self._client.patch(f"{self._kinds[key.kind].path(key)}/status", body)
         except ApiError as error:
             if error.invalid:  # the stored spec breaks a rule of a newer CRD: no status can be written
                 event = Event("Warning", Reason.INVALID_SPEC, error.message)
-                await self._recorder.post(subject.ref, [event])
+                await self._recorder.post(_ref(key, subject.meta.uid), [event])
             raise
         self._status_written[key] = now
         return True
@@ -335,6 +341,9 @@ class Controller:
             logger.exception("the missing permission could not be shown")
             return
         if uid:
-            ref = ObjectRef(API_VERSION, key.kind, key.namespace, key.name, uid)
             event = Event("Warning", Reason.PERMISSION_DENIED, error.message)
-            await self._recorder.post(ref, [event])
+            await self._recorder.post(_ref(key, uid), [event])
+
+
+def _ref(key: Key, uid: str) -> ObjectRef:
+    return ObjectRef(API_VERSION, key.kind, key.namespace, key.name, uid)

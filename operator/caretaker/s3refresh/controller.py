@@ -9,8 +9,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from caretaker.api import names
-from caretaker.api.events import Event, ObjectRef
+from caretaker.api.events import Event
 from caretaker.api.s3refresh import Status
 from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.work_queue import Key
@@ -86,13 +85,7 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The resource."""
-        meta = snapshot.read.meta
-        return Subject(
-            ref=ObjectRef(names.API_VERSION, KIND, meta.namespace, meta.name, meta.uid),
-            path=self.path(_key(snapshot)),
-            resource_version=meta.resource_version,
-            status=snapshot.read.status,
-        )
+        return Subject(snapshot.read.meta, snapshot.read.status)
 
     def status(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Status:  # noqa: ARG002 - as above
         """See status.py."""

@@ -8,7 +8,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
 from caretaker.api.conditions import READY, Condition, merge
-from caretaker.api.events import Event, ObjectRef
+from caretaker.api.events import Event
 from caretaker.api.names import API_VERSION
 from caretaker.api.objects import Node, WireMeta
 from caretaker.api.times import format_time
@@ -132,13 +132,7 @@ class PoolStampKind(Kind[Snapshot, Plan, None]):
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The resource."""
-        meta = snapshot.resource.metadata
-        return Subject(
-            ref=ObjectRef(API_VERSION, KIND, meta.namespace, meta.name, meta.uid),
-            path=self.path(Key(KIND, meta.namespace, meta.name)),
-            resource_version=meta.resource_version,
-            status=snapshot.resource.status,
-        )
+        return Subject(snapshot.resource.metadata, snapshot.resource.status)
 
     def status(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Status:  # noqa: ARG002
         """The pools that have a ConfigMap now."""

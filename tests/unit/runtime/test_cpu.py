@@ -10,6 +10,7 @@ import pytest
 
 from caretaker.api.conditions import Condition, CpuReason
 from caretaker.api.events import Event, ObjectRef
+from caretaker.api.objects import WireMeta
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics, create_metrics
 from caretaker.runtime import cpu, cpu_condition
@@ -284,8 +285,8 @@ class Costly(Kind[str, str, None]):
     def path(self, key: Key) -> str:
         return f"/{key.name}"
 
-    def subject(self, snapshot: str) -> Subject:
-        return Subject(ObjectRef("v1", self.kind, "default", snapshot, "uid"), "/a", "1", self.standing)
+    def subject(self, _: str) -> Subject:
+        return Subject(WireMeta(uid="uid", resource_version="1"), self.standing)
 
     def status(self, *_: Any) -> Status:
         return Status((Condition("Ready", "True", "Succeeded"),))

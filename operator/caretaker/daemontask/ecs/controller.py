@@ -11,11 +11,10 @@ from typing import Final
 
 import msgspec
 
-from caretaker.api import names
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.daemontask import DaemonTask, Status
 from caretaker.api.ecs import EcsSpec
-from caretaker.api.events import Event, ObjectRef
+from caretaker.api.events import Event
 from caretaker.api.grants import Grants, refusals
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey
@@ -136,13 +135,7 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""
-        meta = snapshot.meta
-        return Subject(
-            ref=ObjectRef(names.API_VERSION, KIND, meta.namespace, meta.name, meta.uid),
-            path=task_path(meta.namespace, meta.name),
-            resource_version=meta.resource_version,
-            status=snapshot.status,
-        )
+        return Subject(snapshot.meta, snapshot.status)
 
     def status(self, snapshot: Snapshot, plan: Plan, outcome: None) -> Status:  # noqa: ARG002
         """See status.py."""

@@ -227,7 +227,7 @@ class Operator:
             self.conflict = False
             raise ApiError(409, "Conflict")
         before = self.cluster.policies.get(name)
-        self.cluster.store(name, subject.ref.uid, subject.resource_version, status)
+        self.cluster.store(name, subject.meta.uid, subject.meta.resource_version, status)
         assert before is not None
         after = self.cluster.policies[name]
         self.judge.stored(name, msgspec.json.decode(before.status), msgspec.json.decode(after.status))
