@@ -14,8 +14,12 @@ from caretaker.daemontask.pods import tick_of
 from caretaker.daemontask.run_triggers import DecisionInput, nonce_of
 
 
-def decide_live(inputs: DecisionInput, node: Node, eligibility: Eligibility, live: list[Pod]) -> Decision:
+def decide_live(
+    inputs: DecisionInput, node: Node, eligibility: Eligibility, live: list[Pod]
+) -> Decision | None:
     """A node that has a Pod which is not terminal."""
+    if not live:
+        return None
     bound = sorted((p for p in live if p.node_name), key=lambda p: (p.created, p.seq))
     staying = [p for p in bound if not p.deletion] or [p for p in live if not p.deletion]
     if not staying:

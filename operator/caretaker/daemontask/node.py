@@ -75,16 +75,9 @@ def decide(
     if unrecorded is not None and node.uid in inputs.unplaced:
         inputs = replace(inputs, unplaced=inputs.unplaced - {node.uid})  # that Pod was placed
     decision = (
-        (
-            (_worn_out(inputs, node, live, entry) or decide_live(inputs, node, eligibility, live))
-            if live
-            else None
-        )
-        or (
-            None
-            if eligibility.kind != "excluded"
-            else Decision("excluded", eligibility.reason, eligibility.message)
-        )
+        _worn_out(inputs, node, live, entry)
+        or decide_live(inputs, node, eligibility, live)
+        or _excluded(eligibility)
         or _expected(inputs, settled)
         or _recorded(inputs, node, settled)
         or _waiting(inputs, node, eligibility, settled)
@@ -159,6 +152,12 @@ def _unended(inputs: DecisionInput, node: Node, live: list[Pod], entry: Entry | 
     if settled is not entry or (entry is not None and intents.is_open(entry)):
         return settled
     return _settle(inputs, node, entry)
+
+
+def _excluded(eligibility: Eligibility) -> Decision | None:
+    if eligibility.kind != "excluded":
+        return None
+    return Decision("excluded", eligibility.reason, eligibility.message)
 
 
 def _expected(inputs: DecisionInput, entry: Entry | None) -> Decision | None:

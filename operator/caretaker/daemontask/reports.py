@@ -1,7 +1,13 @@
 """Every node of a DaemonTask and its decision.
 
-Pure: Snapshot -> one NodeReport for each node. A node of which nothing has changed since the last pass keeps
-its report (decision_cache.py); the others are asked (node.py).
+Pure: Snapshot -> one NodeReport for each node, in this order:
+
+    cached       nothing has changed since the last pass (decision_cache.py)
+    decided      the record of a run that ended; then a live Pod, exclusion, a Pod that is still to be seen,
+                 the last run or the wait for the next one (node.py)
+    undeletable  a Pod whose deletion was refused keeps its node's slot
+    expired      finished Pods whose time is over (retention.py)
+    assumed      the run whose record is lost, by a person's decision (losses.py)
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +20,7 @@ from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.decision import Decision, State
 from caretaker.daemontask.decision_cache import Basis, DecisionCache, NodeReport
 from caretaker.daemontask.intents import LOST, is_open
-from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.losses import assumed
 from caretaker.daemontask.node import decide
 from caretaker.daemontask.node_eligibility import Eligibility
@@ -45,35 +51,30 @@ def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) ->
         plain = node.uid not in special and name not in inputs.corrupt
         report = cache.get(node, pods, entry) if plain else None
         if report is None:
-            report = _report(snapshot, inputs, node, pods, entry)
+            report = _decided(snapshot, inputs, node, pods, entry)
             if plain:
                 cache.put(pods, entry, report)
-        assumption = (
-            assumed(snapshot, requests, node) if lost and report.decision.state != "succeeded" else None
-        )
-        if assumption is not None and _may_have_run(
-            inputs, node, snapshot.eligibility_rules.check(node), pods
-        ):
-            report = _assumed(inputs, node, entry, pods, assumption, taken)
-        yield report
+        yield (_assumed(snapshot, requests, inputs, report) if lost else None) or report
 
 
 def _assumed(
-    inputs: DecisionInput,
-    node: Node,
-    entry: Entry | None,
-    pods: Mapping[str, Pod],
-    assumption: tuple[Result, str],
-    taken: int,
-) -> NodeReport:
+    snapshot: Snapshot, requests: AnnotationRequests, inputs: DecisionInput, report: NodeReport
+) -> NodeReport | None:
     """The report of a run whose record is lost. No name of the node's Pods is given again."""
+    node, entry = report.node, snapshot.ledger.entries.get(report.node.name)
+    pods = snapshot.pods.get(node.uid, NO_PODS)
+    assumption = assumed(snapshot, requests, node) if report.decision.state != "succeeded" else None
+    if assumption is None or not _may_have_run(inputs, node, snapshot.eligibility_rules.check(node), pods):
+        return None
     recorded = entry.seq if entry is not None and entry.node_uid == node.uid else 0
     seq = max([recorded, *(pod.seq for pod in pods.values())])
     record = msgspec.structs.replace(made_up(inputs, node, *assumption), seq=seq)
     if record.reason == OUTCOME_UNKNOWN:
         record = msgspec.structs.replace(record, message=LOST)
-    ended: State = "succeeded" if record.result == "Succeeded" else "failed"
-    decision = Decision("pending" if taken else ended, record.reason, record.message, record=record)
+    state: State = "succeeded" if record.result == "Succeeded" else "failed"
+    if inputs.tick != inputs.stored:  # its run is still to come
+        state = "pending"
+    decision = Decision(state, record.reason, record.message, record=record)
     return NodeReport(node, decision, record)
 
 
@@ -93,17 +94,15 @@ def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, inputs: De
     return cache
 
 
-def _report(
+def _decided(
     snapshot: Snapshot, inputs: DecisionInput, node: Node, pods: Mapping[str, Pod], entry: Entry | None
 ) -> NodeReport:
     decision = decide(inputs, node, snapshot.eligibility_rules.check(node), pods, entry)
     if any(pod.uid in snapshot.undeletable for pod in decision.delete):
         # Its deletion was refused when it was last tried; it is tried again.
         decision = msgspec.structs.replace(decision, slot=True)
-    if decision.record is not None:
-        return NodeReport(
-            node, decision, decision.record
-        )  # an entry that is still to be written keeps its Pods
+    if decision.record is not None:  # an entry that is still to be written keeps its Pods
+        return NodeReport(node, decision, decision.record)
     if entry is None or entry.node_uid != node.uid:  # none, or of a node that this one replaced
         return NodeReport(node, decision, None)
     ended: Entry | None = entry
