@@ -5,7 +5,7 @@ I/O only. No decision is made here, except to leave starts to a later plan.
 
 import logging
 import time
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -30,14 +30,6 @@ FLUSH_INTERVAL: Final = 0.9
 # take. Its Pods are then sent for CONFIRMED_SECONDS, and with the timeout of that write (5 s) this stays
 # below intents.PATIENCE: until then no operator takes the Pod for one that will not come.
 INTENT_SECONDS: Final = 11.0
-
-
-class Recorded(NamedTuple):
-    """The plan without starts that have to wait, and what became of its records."""
-
-    plan: Plan
-    trouble: Trouble | None = None  # the refusal of a quota or a policy
-    flush_at: float = 0.0  # see Outcome
 
 
 class Applier:
@@ -85,24 +77,27 @@ class Applier:
             flush_at=flush_at,
         )
 
-    async def _record(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Recorded:
-        """One patch per shard, at most once a second. Until their intents are written, nothing starts."""
+    async def _record(
+        self, snapshot: Snapshot, plan: Plan, state: TaskState
+    ) -> tuple[Plan, Trouble | None, float]:
+        """One patch per shard, at most once a second. Returns (the plan without starts that have to wait, the
+        refusal of a quota or a policy, Outcome.flush_at). Until their intents are written, nothing starts."""
         ledger, lost = state.ledger, snapshot.ledger.lost > 0
         shards = ledger.loaded
         decided = lost and plan.hold != Reason.LEDGER_LOST
         launch = plan.launch
         nodes = {*plan.records, *(start.node_name for start in launch.starts)}
         if in_the_way := shards.taken(nodes, lost=lost):
-            return Recorded(plan, Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way))
+            return plan, Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way), 0.0
         if not (plan.records or launch.intents or plan.forget or shards.unmarked or decided):
-            return Recorded(plan)
+            return plan, None, 0.0
         now = time.time()
         interval = FLUSH_INTERVAL * self._scale
         # A clock that was set back must not hold it up; while a shard is lost, status would forget that.
         if not lost and 0 <= now - ledger.flushed < interval:
             if launch.intents:
                 plan = with_launch(msgspec.structs.replace(plan, more=False), starts=(), intents={})
-            return Recorded(plan, flush_at=ledger.flushed + interval)
+            return plan, None, ledger.flushed + interval
         known = snapshot.ledger.entries
         ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
         ledger.unstarted.update((entry.node_uid, entry.intent) for entry in launch.intents.values())
@@ -115,7 +110,7 @@ class Applier:
             if not (refusal := write_refusal(error, shards)):
                 raise
             logger.warning("the ledger cannot be written: %s", refusal)
-            return Recorded(plan, Trouble(Reason.LEDGER_WRITE_REFUSED, refusal))
+            return plan, Trouble(Reason.LEDGER_WRITE_REFUSED, refusal), 0.0
         ledger.flushed = now
         plan = await self._check_after_write(plan, ledger, written)
         state.recorded(plan.records.values())
@@ -123,7 +118,7 @@ class Applier:
             self._metrics.runs.labels(entry.result).inc()
             if entry.started_at and not (entry.intent or entry.rejections):
                 self._metrics.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
-        return Recorded(plan)
+        return plan, None, 0.0
 
     async def _check_after_write(self, plan: Plan, ledger: LedgerSession, written: Written) -> Plan:
         """The plan without the starts that were too late, which are left to the next one. Sets the time from

@@ -100,8 +100,9 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         if raw is None:
             return None
         task, invalid = read_task(raw)
-        state = self._task_states.of(key, task.metadata.uid)
-        shards = state.ledger.shards = state.ledger.shards or self._shards(task)
+        state = self._task_states.of(key, raw.metadata.uid)
+        shards = state.ledger.shards or Shards(self._client, key.namespace, key.name, state.uid)
+        state.ledger.shards = shards
         # Read before the ledger, which is therefore never behind it.
         reported = task.status.ledger
         if await _load_ledger(shards, task):
@@ -179,22 +180,16 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     def requeue(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
         trouble = outcome.trouble
-        if outcome.more and trouble is None:
+        if trouble is None and outcome.more:
             return Next(at_once=True)
         delay = requeue_after(plan, outcome, planned=snapshot.now, now=time.time())
-        return Next(
-            delay, retry=trouble is not None, after=trouble.retry_after if trouble is not None else 0.0
-        )
+        return Next(delay) if trouble is None else Next(delay, retry=True, after=trouble.retry_after)
 
     async def read(self, key: Key) -> RawTask | None:
         """The task; None when it is gone, or going: the garbage collector takes Pods and ledger, which name
         it as their owner."""
         raw: RawTask | None = await or_none(self._client.get(self.path(key), RawTask))
         return None if raw is None or raw.metadata.deletion_timestamp is not None else raw
-
-    def _shards(self, task: DaemonTask) -> Shards:
-        meta = task.metadata
-        return Shards(self._client, meta.namespace, meta.name, meta.uid)
 
     async def _read_spec(
         self, state: TaskState, raw: bytes, task: DaemonTask, invalid: str
@@ -208,23 +203,17 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             spec = replace(spec, digest=digest, size=len(raw), hashes=hashes, backoff_limit=limit)
             state.bulk.take_pass(spec.size, time.monotonic())  # wait() did not know this size
         revision, former = revisions_of(task.spec, task.status, spec.hashes)
-        rules = spec.eligibility_rules
-        if rules is None or spec.revision != revision:
+        changed = spec.revision != revision
+        if changed:
             async with self._yielding:
                 rules, cost = EligibilityRules(template), pod_cost(task.metadata, task.spec, revision)
             # The dry run of the template takes the API server as long as a Pod.
             turn = state.bulk.take(cost, time.monotonic())
             spec = replace(
-                spec,
-                revision=revision,
-                eligibility_rules=rules,
-                pod_cost=cost,
-                turn=turn,
-                template_error=None,
+                spec, revision=revision, rules=rules, pod_cost=cost, turn=turn, template_error=None
             )
-            await cache_eligibility(rules, list(self._nodes.values()))
-        elif rules.costly:  # events do not compute costly eligibility
-            await cache_eligibility(rules, list(self._nodes.values()))
+        if changed or spec.rules.costly:  # events do not compute costly eligibility
+            await cache_eligibility(spec.rules, list(self._nodes.values()))
         if not invalid and spec.template_error is None:
             spec = replace(spec, template_error=await self._check_template(task, revision))
         return spec, former
@@ -248,14 +237,13 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     def _snapshot(self, task: DaemonTask, state: TaskState, ledger: Ledger, invalid: str) -> Snapshot:
         spec, order, deletions, creation = state.spec, state.order, state.deletions, state.creation
-        assert spec.eligibility_rules is not None  # noqa: S101 - gather has just set it
-        now, clock, refused_pods = time.time(), time.monotonic(), state.pacing_of(spec).refused_pods
-        turn = state.turn(clock)
+        now, clock = time.time(), time.monotonic()
+        pacing = state.next_pacing(clock)
         pods = self._index.pods_of(task.metadata.namespace, task.metadata.uid)
         return Snapshot(
             task=task,
             revision=spec.revision,
-            eligibility_rules=spec.eligibility_rules,
+            eligibility_rules=spec.rules,
             nodes=self._nodes,
             pods=state.with_ended(pods, self._nodes),
             ledger=ledger,
@@ -265,17 +253,17 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             seq_skips=creation.seq_skips,
             vanished=deletions.not_before,
             deprioritised=order.deprioritised,
-            refused=refused_pods.by_node,
-            refused_until=refused_pods.until,
+            refused=pacing.refused_pods.by_node,
+            refused_until=pacing.refused_pods.until,
             undeletable=deletions.undeletable,
             unplaced=order.unplaced,
             absence=state.absence.look(state.ledger.loaded.node_names, self._nodes, now, self._scale),
             scale=self._scale,
             token=uuid.uuid4().hex[:TOKEN],
             unstarted=state.ledger.unstarted,
-            allowed=state.bulk.allowed(spec.pod_cost, clock, turn),
-            allowed_at=now + max(turn - clock, PAUSE),
-            turn=turn,
+            allowed=state.bulk.allowed(spec.pod_cost, clock, pacing.turn),
+            allowed_at=now + max(pacing.turn - clock, PAUSE),
+            pacing=pacing,
             one_at_a_time=task.spec.at_most_once and creation.trouble is not None,
             namesakes=namesakes_of(self._index, task.metadata),
             decision_cache=state.decision_cache,

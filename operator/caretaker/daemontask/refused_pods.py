@@ -83,5 +83,14 @@ class RefusedPods:
         self._row.discard(node_uid)
 
 
+class Pacing(msgspec.Struct):
+    """When Pods of one revision may be created."""
+
+    revision: str = ""
+    turn: float = 0.0  # time.monotonic(): see Bulk
+    idle: bool = False  # whether no Pod was waiting for the turn after the last pass
+    refused_pods: RefusedPods = msgspec.field(default_factory=RefusedPods)
+
+
 def _wait(times: int, scale: float) -> float:
     return min(BACKOFF_BASE * 2.0 ** min(times - 1, 16), BACKOFF_MAX) * scale

@@ -9,7 +9,7 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.refused_pods import RefusedPod
+from caretaker.daemontask.refused_pods import Pacing, RefusedPod
 from caretaker.daemontask.retention import Absence
 
 PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
@@ -51,7 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     # How many Pods of a large template may be created now; None = any number.
     allowed: int | None = None
     allowed_at: float = 0.0  # when the next one may be, in seconds since the epoch
-    turn: float = 0.0  # time.monotonic(): see Bulk
+    pacing: Pacing = msgspec.field(default_factory=Pacing)
     former: FormerRevision | None = None  # `revision`, where it is that of an older version
     decision_cache: DecisionCache | None = None  # of the last plans; None: ask every node
 

@@ -21,7 +21,7 @@ from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.refused_pods import RefusedPods
+from caretaker.daemontask.refused_pods import Pacing
 from caretaker.daemontask.retention import Absence
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Snapshot, Trouble
@@ -40,8 +40,8 @@ class SpecCache(msgspec.Struct, frozen=True):
     size: int = 0  # of the spec, in bytes
     hashes: tuple[str, str] = ("", "")  # hashes_of() the template
     backoff_limit: int = 0
-    revision: str = ""
-    eligibility_rules: EligibilityRules | None = None  # None = no spec was read
+    revision: str = ""  # "" = no spec was read
+    rules: EligibilityRules = EligibilityRules({})
     pod_cost: int = 0  # of one Pod: see bulk.py
     turn: float = 0.0  # the first one of this revision: see Pacing
     template_error: str | None = None  # why the template is refused; "" = accepted; None = not checked
@@ -87,15 +87,6 @@ class LedgerSession(msgspec.Struct):
         """These stand in the place of the nodes' intents."""
         for entry in entries:
             self.unstarted.pop(entry.node_uid, None)
-
-
-class Pacing(msgspec.Struct):
-    """When Pods of one revision may be created."""
-
-    revision: str = ""
-    turn: float = 0.0  # time.monotonic(): see Bulk
-    idle: bool = False  # whether no Pod was waiting for the turn after the last pass
-    refused_pods: RefusedPods = msgspec.field(default_factory=RefusedPods)
 
 
 class Creation(msgspec.Struct):
@@ -161,20 +152,16 @@ class TaskState:
         self.begins = None
         return 0.0
 
-    def pacing_of(self, spec: SpecCache) -> Pacing:
-        """The pacing of this revision, as it stands or as it begins."""
-        return self.pacing if self.pacing.revision == spec.revision else Pacing(spec.revision, spec.turn)
-
-    def turn(self, now: float) -> float:
-        """The turn of this revision, of a task that was idle a new one: see Bulk."""
-        pacing = self.pacing_of(self.spec)
-        return self.bulk.take(0, now) if pacing.idle else pacing.turn
+    def next_pacing(self, now: float) -> Pacing:
+        """The pacing of this revision; a task that was idle gets a new turn."""
+        if self.pacing.revision != self.spec.revision:
+            return Pacing(self.spec.revision, self.spec.turn)
+        turn = self.bulk.take(0, now) if self.pacing.idle else self.pacing.turn
+        return msgspec.structs.replace(self.pacing, turn=turn)
 
     def remember(self, snapshot: Snapshot) -> None:
         """Keep what this snapshot found."""
-        if self.pacing.revision != snapshot.revision:
-            self.pacing = Pacing(snapshot.revision)
-        self.pacing.turn, self.absence = snapshot.turn, snapshot.absence
+        self.pacing, self.absence = snapshot.pacing, snapshot.absence
         self.deletions.ended = self._unrecorded(snapshot.pods, snapshot.nodes)
 
     def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:
@@ -262,8 +249,7 @@ class TaskState:
         self._forget_conflicts((node.uid,))
         deletions.ended = {uid: pod for uid, pod in deletions.ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)
-        if self.spec.eligibility_rules is not None:
-            self.spec.eligibility_rules.forget(node.name)
+        self.spec.rules.forget(node.name)
 
 
 def namesakes_of(index: PodIndex, meta: WireMeta) -> dict[str, Pod]:

@@ -118,14 +118,14 @@ def _just_made(state: TaskState, old: Pod | None, new: Pod | None) -> bool:
 
 
 def _may_start(state: TaskState, new: Node | None) -> bool:
-    rules = state.spec.eligibility_rules
-    return new is not None and rules is not None and not rules.costly and rules.check(new).kind == "fits"
+    rules = state.spec.rules
+    return new is not None and not rules.costly and rules.check(new).kind == "fits"
 
 
 def _concerns(state: TaskState, old: Node | None, new: Node | None) -> bool:
     """Whether the task could decide otherwise. A label that it does not look at changes nothing for it."""
-    rules = state.spec.eligibility_rules
-    if rules is None:
+    rules = state.spec.rules
+    if not state.spec.revision:
         return False  # its first pass is still to come
     if rules.costly:
         return True  # the pass computes the eligibility, and yields in between

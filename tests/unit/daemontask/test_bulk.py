@@ -15,12 +15,13 @@ from caretaker.daemontask.events import transitions
 from caretaker.daemontask.plan import Launch, Plan, plan
 from caretaker.daemontask.pod_control import CREATE_BYTES, PodControl
 from caretaker.daemontask.pods import PodEncoder, pod_cost
+from caretaker.daemontask.refused_pods import Pacing
 from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.slots import SlotAssignment, paced
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
-from caretaker.daemontask.task_state import Pacing, SpecCache, TaskState, TaskStates
+from caretaker.daemontask.task_state import SpecCache, TaskState, TaskStates
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
 from unit.daemontask.build import NOW, UID, node, pod, snapshot, started, task
@@ -69,7 +70,7 @@ def alone(size: int = 128 * KIB, bulk: Bulk | None = None, now: float = 0.0) -> 
 
 def allowed(state: TaskState, now: float) -> tuple[int | None, float]:
     """How many Pods it may create now, and the seconds until another one."""
-    turn = state.turn(now)
+    turn = state.next_pacing(now).turn
     return state.bulk.allowed(state.spec.pod_cost, now, turn), max(turn - now, PAUSE)
 
 

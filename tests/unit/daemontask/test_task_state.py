@@ -9,10 +9,12 @@ from caretaker.api.objects import Node
 from caretaker.daemontask import controller, pods
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.retention import ABSENCE, Absence
+from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskState, cache_eligibility
 from caretaker.runtime import tasks
-from unit.daemontask.build import NOW, TEMPLATE, entry, node
-from unit.daemontask.simworld import Make
+from unit.daemontask.build import NOW, TEMPLATE, entry, node, pod
+from unit.daemontask.simoperator import KEY
+from unit.daemontask.simworld import Make, SimWorld
 
 A, B = node("a"), node("b")
 ENTRIES = {"a": entry(A), "b": entry(B)}
@@ -79,3 +81,51 @@ def test_a_template_is_hashed_once_for_each_spec(make: Make, monkeypatch: pytest
         world.whole_pass(0)
         world.whole_pass(0)
     assert asked == [one, other, one]
+
+
+def memory(state: TaskState) -> str:
+    """All that is kept of a task, but caches of what was read."""
+    ledger, refused_pods = state.ledger, vars(state.pacing.refused_pods)
+    kept = (
+        state.begins,
+        state.pacing,
+        refused_pods,
+        state.creation,
+        state.order,
+        state.deletions,
+        state.absence,
+    )
+    return repr((*kept, ledger.unstarted, ledger.confirmed, ledger.flushed))
+
+
+def gathered(world: SimWorld) -> Snapshot:
+    """Gather alone, after all events."""
+    one, begun = world.act(0), list[asyncio.Task[Snapshot | None]]()
+    one.catch_up()
+
+    async def begin() -> None:
+        begun.append(asyncio.create_task(one._controller._kinds[KEY.kind].gather(KEY)))
+
+    one._in_loop(begin)
+    while not begun[0].done():
+        one.answer()
+    found = begun[0].result()
+    assert found is not None
+    return found
+
+
+def test_what_gather_finds_is_kept_by_the_writes_that_follow(make: Make) -> None:
+    world = make()
+    world.whole_pass(0)
+    state = world.act(0).task_states.find(KEY)
+    assert state is not None
+    state.deletions.ended["p"] = pod(node("gone"), phase="Succeeded")
+    world.let_time_pass(ABSENCE)
+    world.cluster.edit_raw(template={"spec": {"containers": [{"name": "main", "image": "other"}]}})
+    before = memory(state)
+    found = gathered(world)
+    assert memory(state) == before
+    assert found.revision == state.spec.revision != state.pacing.revision
+    world.whole_pass(0)
+    assert (state.pacing.revision, state.absence.checked) == (found.revision, world.clock.now)
+    assert not state.deletions.ended

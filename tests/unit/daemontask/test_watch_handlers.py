@@ -48,7 +48,7 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     task_states, nodes = TaskStates(), Store[Node]()
     state = task_states.of(KEY, UID)
     rules = EligibilityRules({"spec": {"affinity": {"nodeAffinity": required}}})
-    state.spec = SpecCache(eligibility_rules=rules)
+    state.spec = SpecCache(revision="r", rules=rules)
     keys: list[tuple[Key, dict[str, bool]]] = []
     WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
@@ -65,7 +65,7 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
 def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None:
     task_states, nodes = TaskStates(), Store[Node]()
     state = task_states.of(KEY, UID)
-    state.spec = SpecCache(eligibility_rules=EligibilityRules({"spec": {}}), size=size)
+    state.spec = SpecCache(revision="r", rules=EligibilityRules({"spec": {}}), size=size)
     keys: list[tuple[Key, dict[str, bool]]] = []
     WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
