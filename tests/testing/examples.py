@@ -9,7 +9,7 @@ fifth of that. `MODEL_PERCENT=100` (`make models`) is their measure; a larger on
 import os
 from typing import Final
 
-QUICK_PERCENT: Final = 8
+QUICK_PERCENT: Final = 4
 OTHERS: Final = "MODEL_SEED" in os.environ
 SEED: Final = int(os.environ.get("MODEL_SEED", "0"))
 

@@ -16,9 +16,19 @@ from fuzz.subjects import SUBJECTS
 EXAMPLES = max(3 * int(os.environ.get("MODEL_PERCENT", "0")) // 10, 2)
 # Inputs that failed before. The limit of CPU time is wider here, because the machine may be busy.
 SEEDS = [
-    pytest.param("daemontask-spec", (Step(91, "items", "a", LARGEST),), id="a template of 1.5 MiB"),
+    pytest.param(
+        "daemontask-spec",
+        (Step(91, "items", "a", LARGEST),),
+        id="a template of 1.5 MiB",
+        marks=pytest.mark.slow,
+    ),
     pytest.param("s3-key", (Step(0, "text", "a/", LARGEST),), id="a key of 512 folders"),
-    pytest.param("imds-plan", (Step(0, "drop"),), id="5,000 nodes, each with options that differ"),
+    pytest.param(
+        "imds-plan",
+        (Step(0, "drop"),),
+        id="5,000 nodes, each with options that differ",
+        marks=pytest.mark.slow,
+    ),
     pytest.param("watch-line", (Step(0, "text", "a", 1),), id="a line that is no object"),
 ]
 

@@ -203,6 +203,7 @@ for _ in range(8):
 """
 
 
+@pytest.mark.slow
 def test_the_first_answers_may_come_to_many_threads_at_once() -> None:
     command = [sys.executable, "-c", AT_ONCE, *FORMS]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # `caretaker` need not be installed

@@ -29,7 +29,7 @@ HARM: Final[dict[str, tuple[str, Any, dict[str, Any]]]] = {
         {"httpTokens": "required", "httpPutResponseHopLimit": 1},
     ),
 }
-EACH: Final = examples(1000, 5) // len(GROUPS)
+EACH: Final = examples(1000, 2) // len(GROUPS)
 DAY: Final = 86_400.0
 
 

@@ -48,7 +48,10 @@ def test_what_stands_is_sent(world: World) -> None:
     assert len(world.judge.sends) == 1
 
 
-@pytest.mark.parametrize("again", [pruned, edited, made_anew])
+@pytest.mark.parametrize(
+    "again",
+    [pytest.param(pruned, marks=pytest.mark.slow), edited, pytest.param(made_anew, marks=pytest.mark.slow)],
+)
 def test_what_the_api_server_does_not_have_is_not_sent(
     world: World, again: Callable[[RawPolicy], RawPolicy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
