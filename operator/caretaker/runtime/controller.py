@@ -24,7 +24,7 @@ from caretaker.obs.metrics import Metrics
 from caretaker.runtime import cpu_condition, permission_conditions
 from caretaker.runtime.cpu import CpuThrottle, new_task
 from caretaker.runtime.events import Event, EventRecorder, ObjectRef
-from caretaker.runtime.work_queue import CONFLICT_MAX, Key, WorkQueue
+from caretaker.runtime.work_queue import CONFLICT_MAX, PER_NAMESPACE, Key, WorkQueue
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Controller:
         recorder: EventRecorder,
         metrics: Metrics,
         on_gone: Callable[[Key], None],
-        workers: int = 8,
+        workers: int = 4 * PER_NAMESPACE,
         cpu: CpuThrottle | None = None,
     ) -> None:
         self._client = client

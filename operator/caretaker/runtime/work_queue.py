@@ -5,7 +5,8 @@ share a pass; while events keep coming a key runs once a second. An urgent event
 lets something start, need not wait for the second to end: each key has URGENT passes in hand, one more
 every second. A key is never processed twice at once: an event during its pass runs it again afterwards.
 A key whose resource took more than its share of CPU, or is large, is paused despite events. Failures
-back off per key, exponentially and with jitter.
+back off per key, exponentially and with jitter. A namespace has PER_NAMESPACE passes at a time: some
+take seconds, and the workers are for all namespaces.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import contextlib
 import heapq
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -20,6 +22,7 @@ import msgspec
 
 COLLAPSE: Final = 0.05  # seconds
 STORM_INTERVAL: Final = 1.0
+PER_NAMESPACE: Final = 8  # passes at a time; a quarter of the workers
 URGENT: Final = 5  # passes that may follow each other without a second between them
 BACKOFF_BASE: Final = 0.5
 BACKOFF_MAX: Final = 300.0
@@ -55,6 +58,8 @@ class WorkQueue:
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
         self._busy: set[Key] = set()
+        self._running: Counter[str] = Counter()  # by namespace
+        self._held: dict[str, list[tuple[float, Key]]] = {}  # due, in namespaces with no pass free; heaps
         self._started: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
         self._paused: dict[Key, float] = {}  # until when
@@ -135,6 +140,7 @@ class WorkQueue:
             if key is not None:
                 waited = now - self._due.pop(key)
                 self._busy.add(key)
+                self._running[key.namespace] += 1
                 self._started[key] = now
                 self._paused.pop(key, None)
                 return key, waited
@@ -152,6 +158,13 @@ class WorkQueue:
     def done(self, key: Key) -> None:
         """The key may be handed out again."""
         self._busy.discard(key)
+        self._running[key.namespace] -= 1
+        if held := self._held.get(key.namespace):
+            heapq.heappush(self._heap, heapq.heappop(held))
+            self._changed.set()
+        elif not self._running[key.namespace]:
+            del self._running[key.namespace]
+            self._held.pop(key.namespace, None)
         if key in self._due:
             heapq.heappush(self._heap, (self._due[key], key))
             self._changed.set()
@@ -176,5 +189,7 @@ class WorkQueue:
             if due > now:
                 return None
             heapq.heappop(self._heap)
-            return key
+            if self._running[key.namespace] < PER_NAMESPACE:
+                return key
+            heapq.heappush(self._held.setdefault(key.namespace, []), (due, key))
         return None

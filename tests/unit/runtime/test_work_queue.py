@@ -2,19 +2,25 @@
 
 import asyncio
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from caretaker.runtime.work_queue import (
     BACKOFF_MAX,
     COLLAPSE,
     CONFLICT_MAX,
+    PER_NAMESPACE,
     STORM_INTERVAL,
     URGENT,
     Key,
     WorkQueue,
 )
+from testing.examples import examples
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
 
@@ -242,6 +248,86 @@ async def test_paused_resources_are_counted_by_kind_until_their_time(queue: Work
     assert (queue.paused("DaemonTask"), queue.paused("IMDSPolicy")) == (1, 1)
     clock.now += 10
     assert (queue.paused("DaemonTask"), queue.paused("IMDSPolicy")) == (0, 1)
+
+
+def keys(namespace: str, number: int) -> list[Key]:
+    return [Key("DaemonTask", namespace, f"t{one:03}") for one in range(number)]
+
+
+async def test_long_passes_of_a_namespace_leave_workers_to_the_others(queue: WorkQueue, clock: Clock) -> None:
+    for key in keys("many", 3 * PER_NAMESPACE):
+        queue.add(key)
+    clock.now += COLLAPSE
+    running = [await taken(queue) for _ in range(PER_NAMESPACE)]
+    queue.add(A)
+    clock.now += COLLAPSE
+    assert await taken(queue) == A, "though the others have waited longer"
+    with pytest.raises(TimeoutError):
+        await taken(queue, 0.01)
+    assert len(queue) == 2 * PER_NAMESPACE
+    for key in running:
+        queue.done(key)
+        assert (await taken(queue)).namespace == "many"
+    with pytest.raises(TimeoutError):
+        await taken(queue, 0.01)
+
+
+KEYS = st.builds(Key, st.just("DaemonTask"), st.sampled_from("ab"), st.integers(0, 20).map(str))
+
+
+class Passes(RuleBasedStateMachine):
+    """A namespace has PER_NAMESPACE passes at a time, no key has two, and each event has its pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop, self.clock = asyncio.new_event_loop(), Clock()
+        self.queue = WorkQueue(clock=self.clock, jitter=lambda: 0.5)
+        self.running: list[Key] = []
+
+    @rule(key=KEYS, urgent=st.booleans())
+    def event(self, key: Key, urgent: bool) -> None:
+        self.queue.add(key, urgent=urgent)
+
+    @rule(key=KEYS, delay=st.floats(0, 2))
+    def later(self, key: Key, delay: float) -> None:
+        self.queue.add_after(key, delay)
+
+    @rule(key=KEYS)
+    def deleted(self, key: Key) -> None:
+        self.queue.forget(key)
+
+    @rule(seconds=st.floats(0, 2))
+    def begin(self, seconds: float) -> None:
+        self.clock.now += seconds
+        while self.take():
+            pass
+
+    @precondition(lambda self: self.running)
+    @rule(at=st.integers(0, 100), pause=st.floats(0, 2))
+    def end(self, at: int, pause: float) -> None:
+        key = self.running.pop(at % len(self.running))
+        self.queue.pause(key, pause)
+        self.queue.done(key)
+
+    def take(self) -> bool:
+        try:
+            self.running.append(self.loop.run_until_complete(taken(self.queue, 0)))
+        except TimeoutError:
+            return False
+        assert len(set(self.running)) == len(self.running)
+        assert max(Counter(key.namespace for key in self.running).values()) <= PER_NAMESPACE
+        return True
+
+    def teardown(self) -> None:
+        self.clock.now += 3600
+        while self.take() or self.running:
+            self.queue.done(self.running.pop(0))
+        self.loop.close()
+        assert len(self.queue) == 0, "no key is left behind"
+
+
+TestPasses = Passes.TestCase
+TestPasses.settings = settings(max_examples=examples(200), stateful_step_count=60, deadline=None)
 
 
 def test_counts_are_read_by_another_thread_while_keys_come_and_go(queue: WorkQueue) -> None:
