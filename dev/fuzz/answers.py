@@ -51,7 +51,7 @@ def _instances(answer: Any) -> Any:
 
 def _attributes(answer: Any) -> Any:
     found = answer["Attributes"]
-    return queue_view.view_of(found, SQSSource("https://sqs/1/a"), None), queue_view.dead_letter_queue(found)
+    return queue_view.view_of(found, SQSSource("https://sqs/1/a")), queue_view.dead_letter_queue(found)
 
 
 # What reads a response; of the others its members are read one by one, or the look at ECS reads it.

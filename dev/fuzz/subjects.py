@@ -37,7 +37,7 @@ from caretaker.runtime.events import cut, event_name
 from caretaker.s3refresh import envelope, match, status_codec
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 from fuzz import answers, fleet, planners, samples
 from fuzz.making import MIB, OBJECT, READ_ERRORS, Subject, of_json, of_text, planner, prepared, sound
 

@@ -23,7 +23,7 @@ from caretaker.api.s3refresh import (
 )
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import folders
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 from testing import manifests
 from testing.customobjects import Objects, Spec, in_own_namespace
 from testing.examplefiles import examples_of

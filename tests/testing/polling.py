@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from awsdoubles.clients import REGION
 from awsdoubles.envelopes import Queue
-from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.aws.identity import ClientKey
-from caretaker.s3refresh.poller import Poller, ReceiveOptions
+from caretaker.s3refresh.poller import Poller
 from caretaker.s3refresh.snapshot import Message
+from testing.s3refreshes import reading
 
 TIMEOUT: Final = 120.0
 OWNER: Final = "owner"
@@ -33,19 +33,18 @@ class Polling:
         owner_absent: Callable[[], bool] = lambda: False,
     ) -> None:
         self._news = asyncio.Event()
-        sqs = calls.sqs(ClientKey("sqs", REGION, endpoint_url=url))
-        source = SQSSource(queue_url=queue.url)
-        self.poller = Poller(sqs, ReceiveOptions(source, 1, visibility), owner_absent)
+        key = ClientKey("sqs", REGION, endpoint_url=url)
+        self.poller = Poller(calls.sqs(key), reading(queue.url, 1, visibility), owner_absent)
         if owner:
             self.join(OWNER, owner=True)
 
     def join(self, reader: str, *, owner: bool = False) -> None:
         """A reader comes."""
-        self.poller.join(reader, self._news.set, owner=owner)
+        self.poller.messages.join(reader, self._news.set, owner=owner)
 
     def waiting(self, reader: str = OWNER) -> tuple[Message, ...]:
         """What a reader is asked about."""
-        return self.poller.waiting(reader)[0]
+        return self.poller.messages.waiting(reader)[0]
 
     def keys(self, reader: str = OWNER) -> list[str]:
         """The keys of all events that a reader is asked about."""

@@ -4,9 +4,11 @@ from typing import Any
 
 import msgspec
 
-from caretaker.api.s3refresh import TargetSpec
+from caretaker.api.s3refresh import SQSSource, TargetSpec
+from caretaker.aws.identity import ClientKey
 from caretaker.s3refresh.target_types import TargetType
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
+from caretaker.s3refresh.worker_config import Reading
 
 Spec = dict[str, Any]
 REGION = "eu-west-1"
@@ -44,6 +46,12 @@ def shares(**fields: Any) -> Spec:
 
 def completion(**fields: Any) -> Spec:
     return gateway(completion=fields)
+
+
+def reading(url: str, wait: int = 20, visibility: int = 60) -> Reading:
+    """How a poller reads the queue."""
+    source = SQSSource(queue_url=url)
+    return Reading(ClientKey("sqs", REGION), url, source, "spec.source.sqs.queueURL", wait, visibility)
 
 
 def target_spec_of(target_type: TargetType) -> TargetSpec:

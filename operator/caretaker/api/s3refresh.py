@@ -69,7 +69,7 @@ class Resync(Wire, frozen=True):
 
 class TargetSpec(Wire, frozen=True):
     """The target of refreshes: exactly one member. Each is declared by the module that refreshes it;
-    s3refresh/targets/factory.py has the Spec with all of them."""
+    s3refresh/targets/__init__.py has the Spec with all of them."""
 
 
 class Retry(Wire, frozen=True):

@@ -1,20 +1,92 @@
-"""Whether a resource may do anything: its spec, the grants of its namespace, the owners of its queues.
+"""Whether a resource may do anything: its spec, the grants of its namespace, and the claims to its queues.
 
-Inputs: the grants of the operator's settings. Memory only, no I/O.
+A queue has one owner: the first resource whose source it is. The others' completion queue may be the same
+queue, or one that many resources share; but all read it alike, as one reader, or they would take each other's
+messages and leave them to the dead-letter queue. A resource without a grant for the queue comes last, for
+events and for ends: else every user could keep the others from their queue. Memory only, no I/O.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 import msgspec
 
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.grants import Grants, refusals
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.queue_claims import QueueClaim, QueueClaims
+from caretaker.s3refresh.queue_view import SOURCE
 from caretaker.s3refresh.resource import Read
 from caretaker.s3refresh.snapshot import Rejection
 from caretaker.s3refresh.target_types import TargetType, target_type_of
-from caretaker.s3refresh.worker_config import SOURCE, alike, queue_of
+from caretaker.s3refresh.worker_config import alike, queue_of
+
+
+class QueueClaim(msgspec.Struct, frozen=True):
+    """The claim of a resource to a queue.
+
+    rank    (whether the queue is not granted, creationTimestamp): own credentials are no claim to a queue
+            that another resource was granted
+    alike   equal for those that can share one reader: URL, endpoint, credentials
+    source  whether events are wanted; else the ends of refreshes only
+    """
+
+    rank: tuple[bool, str]
+    alike: Hashable
+    source: bool = True
+
+
+class QueueClaims:
+    """Claims by queue (its ARN): one queue has many URLs, and two identities that reach it compete, too."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, dict[Key, QueueClaim]] = {}
+        self._of: dict[Key, tuple[Mapping[str, QueueClaim], Callable[[], None]]] = {}
+
+    def owner(self, key: Key, queue: str, claim: QueueClaim) -> Key:
+        """The resource that reads this queue as its source, if `key` claims it. Changes nothing."""
+        claims = {**self._claims.get(queue, {}), key: claim}
+
+        def rank(key: Key) -> tuple[bool, bool, str, str, str]:
+            ungranted, created = claims[key].rank
+            return ungranted, not claims[key].source, created, key.namespace, key.name
+
+        return min(claims, key=rank)
+
+    def reader(self, key: Key, queue: str, claim: QueueClaim) -> Key:
+        """The resource that decides how this completion queue is read, if `key` claims it: `key` itself
+        unless that is another way. Changes nothing."""
+        first = self.owner(key, queue, claim)
+        return key if first == key or self._claims[queue][first].alike == claim.alike else first
+
+    def has_source(self, queue: str) -> bool:
+        """Whether the queue is the source of a resource: until its owner reads, no other may."""
+        return any(claim.source for claim in self._claims.get(queue, {}).values())
+
+    def declare(self, key: Key, wanted: Mapping[str, QueueClaim], on_news: Callable[[], None]) -> None:
+        """`key` claims these queues and no others. `on_news` is called when others' claims to one of them
+        change."""
+        before, _ = self._of.pop(key, ({}, None))
+        if wanted:
+            self._of[key] = (wanted, on_news)
+        for queue in {*before, *wanted}:
+            if before.get(queue) == wanted.get(queue):
+                continue
+            claims = self._claims.setdefault(queue, {})
+            claims.pop(key, None)
+            for other in claims:
+                self._of[other][1]()
+            if queue in wanted:
+                claims[key] = wanted[queue]
+            if not claims:
+                del self._claims[queue]
+
+    def drop(self, key: Key) -> None:
+        """`key` is gone."""
+        self.declare(key, {}, lambda: None)
+
+    def clear(self) -> None:
+        """Every resource is gone, for this process."""
+        self._claims.clear()
+        self._of.clear()
 
 
 class QueueAccess(msgspec.Struct, frozen=True):
@@ -24,64 +96,34 @@ class QueueAccess(msgspec.Struct, frozen=True):
     rejection: Rejection | None = None
 
 
-class Admission:
-    """See the module."""
-
-    def __init__(self, grants: Grants) -> None:
-        self._grants = grants
-        self._claims = QueueClaims()
-
-    def access(self, key: Key, read: Read) -> QueueAccess:
-        """What the resource may do, by the claims that others have declared. Changes nothing."""
-        spec = read.spec
-        if spec is None:
-            return QueueAccess(rejection=Rejection(Reason.INVALID_SPEC, read.invalid))
-        target_type = target_type_of(spec)
-        source, ends = spec.source.sqs.queue_url, target_type.ends_url
-        used = {SOURCE: source}
-        if ends:
-            used[target_type.ends_field] = ends
-        found = refusals(self._grants, key.namespace, spec.aws, used)
-        if found:
-            return QueueAccess(rejection=Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found))))
-        rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
-        queue = queue_of(source, spec)
-        claims = {queue: QueueClaim(rank, alike(spec, key.namespace, source))}
-        owner = self._claims.owner(key, queue, claims[queue])
-        if owner != key:  # which reads nothing at all
-            return QueueAccess(claims, Rejection(Reason.QUEUE_CONFLICT, _taken(owner, key)))
-        if ends in ("", source):
-            return QueueAccess(claims)
-        other, claim = queue_of(ends, spec), QueueClaim(rank, alike(spec, key.namespace, ends), source=False)
-        if other == queue:
-            return QueueAccess(claims, Rejection(Reason.QUEUE_CONFLICT, _spelt_twice(target_type)))
-        claims[other], reader = claim, self._claims.reader(key, other, claim)
-        message = _read_otherwise(target_type, reader, key)
-        return QueueAccess(claims, None if reader == key else Rejection(Reason.QUEUE_CONFLICT, message))
-
-    def declare(self, key: Key, claims: Mapping[str, QueueClaim], on_news: Callable[[], None]) -> None:
-        """The resource claims these queues and no others. `on_news` is called when its access may have
-        changed."""
-        if claims:
-            self._claims.declare(key, claims, on_news)
-        else:
-            self._claims.drop(key)
-
-    def owner_absent(self, queue: str) -> bool:
-        """Whether the queue (its ARN) is the source of a resource: until its owner reads, no other may."""
-        return self._claims.has_source(queue)
-
-    def forget(self, key: Key) -> None:
-        """The resource is gone."""
-        self._claims.drop(key)
-
-    def clear(self) -> None:
-        """Every resource is gone, for this process."""
-        self._claims.clear()
-
-
-def _spelt_twice(target_type: TargetType) -> str:
-    return f"{target_type.ends_field} is {SOURCE} spelt otherwise: write the same URL in both"
+def access_of(key: Key, read: Read, grants: Grants, claims: QueueClaims) -> QueueAccess:
+    """What the resource may do, by the claims that others have declared. Changes nothing."""
+    spec = read.spec
+    if spec is None:
+        return QueueAccess(rejection=Rejection(Reason.INVALID_SPEC, read.invalid))
+    target_type = target_type_of(spec)
+    source, ends = spec.source.sqs.queue_url, target_type.ends_url
+    used = {SOURCE: source}
+    if ends:
+        used[target_type.ends_field] = ends
+    found = refusals(grants, key.namespace, spec.aws, used)
+    if found:
+        return QueueAccess(rejection=Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found))))
+    rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
+    queue = queue_of(source, spec)
+    own = {queue: QueueClaim(rank, alike(spec, key.namespace, source))}
+    owner = claims.owner(key, queue, own[queue])
+    if owner != key:  # which reads nothing at all
+        return QueueAccess(own, Rejection(Reason.QUEUE_CONFLICT, _taken(owner, key)))
+    if ends in ("", source):
+        return QueueAccess(own)
+    other, claim = queue_of(ends, spec), QueueClaim(rank, alike(spec, key.namespace, ends), source=False)
+    if other == queue:
+        message = f"{target_type.ends_field} is {SOURCE} spelt otherwise: write the same URL in both"
+        return QueueAccess(own, Rejection(Reason.QUEUE_CONFLICT, message))
+    own[other], reader = claim, claims.reader(key, other, claim)
+    message = _read_otherwise(target_type, reader, key)
+    return QueueAccess(own, None if reader == key else Rejection(Reason.QUEUE_CONFLICT, message))
 
 
 def _named(other: Key, key: Key) -> str:

@@ -7,7 +7,6 @@ from typing import Final
 
 from caretaker.aws.errors import AwsError
 
-QUEUE: Final = "spec.source.sqs.queueURL"
 ROLE: Final = "spec.aws.roleARN"
 # Remedies for the operator; a caller with another identity replaces them.
 GIVE: Final = "give the operator credentials, or set spec.aws.roleARN or spec.aws.credentialsSecretRef"

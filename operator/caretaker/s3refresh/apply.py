@@ -13,18 +13,18 @@ from caretaker.kube.errors import or_none
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource, timing
+from caretaker.s3refresh.admission import access_of
 from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, ConcurrencyLimiter, Demand, busy_of, waiting_of
 from caretaker.s3refresh.conditions import queue_of
 from caretaker.s3refresh.debounce import UNKNOWN
-from caretaker.s3refresh.metrics import observe
+from caretaker.s3refresh.metrics import count
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh
 from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 from caretaker.s3refresh.target_types import target_type_of
-from caretaker.s3refresh.targets import Tools
-from caretaker.s3refresh.targets.factory import make
+from caretaker.s3refresh.targets import Tools, make
 from caretaker.s3refresh.targets.lookups import Lookups
-from caretaker.s3refresh.worker import PassMemory, PassRequests, Worker
+from caretaker.s3refresh.worker import PassRequests, Worker
 
 LISTED_AT_ONCE: Final = 50  # resources in one page: the status of one may take close to 1 MB
 
@@ -63,10 +63,10 @@ class Writer:
 
     def _declare(self, key: Key, snapshot: Snapshot) -> None:
         """Raises Conflict if others have claimed or left its queues since the snapshot."""
-        access = self._shared.admission.access(key, snapshot.read)
+        access = access_of(key, snapshot.read, self._of.grants, self._shared.claims)
         if access.rejection != snapshot.setup.access:
             raise Conflict("the claims to its queues have changed")
-        self._shared.admission.declare(key, access.claims, lambda: self._of.add(key))
+        self._shared.claims.declare(key, access.claims, lambda: self._of.add(key))
         if snapshot.setup.secret is not None:
             self._shared.key_ring.store(key, snapshot.setup.secret)
 
@@ -110,12 +110,8 @@ class Writer:
         async with self._recalling:
             if self._recalled.is_set():
                 return
-            limiter, recalled, now, clock = (
-                self._shared.limiter,
-                self._recalled,
-                time.time(),
-                time.monotonic(),
-            )
+            limiter, recalled = self._shared.limiter, self._recalled
+            now, clock = time.time(), time.monotonic()
             every, _ = await self._of.client.list(
                 resource.refresh_path(self._of.namespace),
                 RawRefresh,
@@ -148,7 +144,7 @@ class Writer:
             sqs = of.aws.sqs(setup.config.source.target)
             await worker.begin(setup.config, sqs, make(read.spec, tools))
         if read.flushing:  # it still refreshes dirty targets
-            await worker.receiver.stop()
+            await worker.receiver.pause(stopped=True)
 
     # ---------------------------------------------------------------- after the status
 
@@ -161,14 +157,14 @@ class Writer:
         taken = snapshot.plan_input
         self._shared.limiter.recorded(key)
         memory = worker.memory
-        memory.tracker.record_events(plan.with_events, snapshot.newest)
+        memory.tracker.record_events(plan.matches.found, snapshot.newest)
         memory.tracker.update(plan.targets, clock)
         memory.inherited = memory.inherited and not snapshot.queue.late
         worker.inspector.dead = queue_view.uncovered(queue_of(snapshot)) > 0
         worker.settle(plan, taken.results)
         if target_type_of(snapshot.read.spec).limit:
             self._called(plan, taken, clock)
-        self._observe(key, memory, snapshot, plan)
+        memory.matched = count(self._of.metrics.s3refresh, taken, plan, memory.matched)
         if over:
             await self._release(key)
 
@@ -177,12 +173,6 @@ class Writer:
         accepted = [one.target for one in taken.results if one.code in ("", UNKNOWN)]
         for name in (*accepted, *(share.id for share, _ in plan.calls)):
             self._shared.limiter.called(name, clock)
-
-    def _observe(self, key: Key, memory: PassMemory, snapshot: Snapshot, plan: Plan) -> None:
-        metrics, name = self._of.metrics.s3refresh, (key.namespace, key.name)
-        memory.matched = observe(metrics, name, snapshot.plan_input, plan, memory.matched)
-        if (seen := snapshot.queue).checked:
-            metrics.messages(name, seen.visible, seen.in_flight, seen.dead_letters or 0)
 
     async def _release(self, key: Key) -> None:
         """Take our finalizer off: the resource goes."""
@@ -197,7 +187,7 @@ class Writer:
     def forget(self, key: Key) -> None:
         """The resource is gone, or another one has its name."""
         self._shared.limiter.forget(key)
-        self._shared.admission.forget(key)
+        self._shared.claims.drop(key)
         self._shared.key_ring.forget(key)
         self._of.metrics.s3refresh.forget(key.namespace, key.name)
         worker = self._shared.workers.pop(key, None)
@@ -212,6 +202,6 @@ class Writer:
         workers, shared.workers = list(shared.workers.values()), {}
         await asyncio.gather(*(worker.end() for worker in workers))
         await shared.queues.close()
-        shared.admission.clear()
+        shared.claims.clear()
         self._of.metrics.s3refresh.clear()
         shared.limiter, self._recalled, shared.stopping = ConcurrencyLimiter(), asyncio.Event(), False

@@ -6,6 +6,7 @@ Lost with the process; the next one counts anew from the records of the API serv
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
@@ -44,14 +45,12 @@ class Demand(msgspec.Struct, frozen=True):
 class _Stand:
     """One resource at the gateways."""
 
-    wanting: dict[str, int]  # group -> its dirty targets, which need a slot now or later
     noted: float  # when its last plan was noted
     on_free: Callable[[], None]
 
     def __init__(self) -> None:
-        self.busy: dict[str, int] = {}  # group -> its calls
-        self.recorded: dict[str, int] = {}  # the same, as last recorded in status
-        self.waiting: dict[str, float] = {}  # group -> since when its first due target waits for a slot
+        self.demand = Demand()  # of the plan that was noted last
+        self.recorded: Mapping[str, int] = {}  # group -> its calls as last recorded in status
         self.unrecorded: float | None = None  # since when the noted plan is not recorded; None = it is
 
     def counts(self, clock: float) -> bool:
@@ -94,13 +93,13 @@ class ConcurrencyLimiter:
         free = {}
         for group in groups:
             left = limit - busy.get(group, 0)
-            mine = own.waiting.get(group) if own is not None else None
+            mine = own.demand.waiting.get(group) if own is not None else None
             for other, stand in self._stands.items():
                 if other == key:
                     continue
                 counts = stand.counts(clock)
-                left -= (stand.busy if counts else stand.recorded).get(group, 0)
-                theirs = stand.waiting.get(group)
+                left -= (stand.demand.busy if counts else stand.recorded).get(group, 0)
+                theirs = stand.demand.waiting.get(group)
                 fresh = counts and clock - stand.noted < PATIENCE_SECONDS
                 if theirs is not None and fresh and (mine is None or (theirs, other) < (mine, key)):
                     left -= 1
@@ -110,35 +109,33 @@ class ConcurrencyLimiter:
     def rivals(self, key: Key, groups: Iterable[str]) -> dict[str, int]:
         """Group -> number of dirty targets of other resources."""
         stands = [stand for other, stand in self._stands.items() if other != key]
-        return {group: sum(stand.wanting.get(group, 0) for stand in stands) for group in groups}
+        return {group: sum(stand.demand.wanting.get(group, 0) for stand in stands) for group in groups}
 
     def note(self, key: Key, demand: Demand, clock: float, on_free: Callable[[], None]) -> None:
         """Note the calls and waits of a resource's plan. They are provisional until recorded(). Waiting
         resources are notified when a slot becomes free."""
         stand = self._stands.setdefault(key, _Stand())
         stand.unrecorded = clock if stand.unrecorded is None else stand.unrecorded
-        before = {**stand.busy}
-        left = {group for group in stand.waiting if group not in demand.waiting}
-        stand.busy, stand.waiting = dict(demand.busy), dict(demand.waiting)
-        stand.wanting = dict(demand.wanting)
+        before, stand.demand = stand.demand, demand
         stand.noted, stand.on_free = clock, on_free
-        self._notify(key, left | {group for group, n in before.items() if demand.busy.get(group, 0) < n})
+        left = before.waiting.keys() - demand.waiting.keys()
+        self._notify(key, left | {group for group, n in before.busy.items() if demand.busy.get(group, 0) < n})
 
     def recorded(self, key: Key) -> None:
         """The noted plan of this resource was written to status."""
         if (stand := self._stands.get(key)) is not None:
-            stand.unrecorded, stand.recorded = None, stand.busy
+            stand.unrecorded, stand.recorded = None, stand.demand.busy
 
     def forget(self, key: Key) -> None:
         """`key` is gone."""
         stand = self._stands.pop(key, None)
         if stand is not None:
-            self._notify(key, {*stand.busy, *stand.waiting})
+            self._notify(key, {*stand.demand.busy, *stand.demand.waiting})
 
     def _notify(self, key: Key, groups: Iterable[str]) -> None:
         freed = set(groups)
         for other, stand in self._stands.items():
-            if other != key and freed & stand.waiting.keys():
+            if other != key and freed & stand.demand.waiting.keys():
                 stand.on_free()
 
 
@@ -147,13 +144,15 @@ def busy_of(
 ) -> dict[str, int]:
     """Calls of these targets that count at their gateways: claimed, or in flight for less than
     `assume_after` seconds."""
-    found: dict[str, int] = {}
-    for target in targets:
-        in_flight = target.in_flight
-        running = in_flight is not None and now - in_flight.accepted_at < assume_after
-        if (target.claim is not None or running) and (share := shares.get(target.id)) is not None:
-            found[share.group] = found.get(share.group, 0) + 1
-    return found
+    return Counter(
+        shares[target.id].group
+        for target in targets
+        if target.id in shares
+        and (
+            target.claim is not None
+            or (target.in_flight is not None and now - target.in_flight.accepted_at < assume_after)
+        )
+    )
 
 
 def waiting_of(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:

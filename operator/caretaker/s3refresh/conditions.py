@@ -79,8 +79,8 @@ def ready(snapshot: Snapshot, plan: Plan) -> ConditionState:
 def _refused(snapshot: Snapshot, _: Plan) -> ConditionState | None:
     return (
         None
-        if snapshot.rejection is None
-        else ("False", snapshot.rejection.reason, snapshot.rejection.message)
+        if snapshot.setup.rejection is None
+        else ("False", snapshot.setup.rejection.reason, snapshot.setup.rejection.message)
     )
 
 
@@ -139,8 +139,8 @@ _READY_RULES: Final[tuple[Callable[[Snapshot, Plan], ConditionState | None], ...
 
 
 def _queue(snapshot: Snapshot) -> ConditionState:
-    if snapshot.rejection is not None and snapshot.rejection.reason == Reason.QUEUE_CONFLICT:
-        return "False", snapshot.rejection.reason, snapshot.rejection.message
+    if snapshot.setup.rejection is not None and snapshot.setup.rejection.reason == Reason.QUEUE_CONFLICT:
+        return "False", snapshot.setup.rejection.reason, snapshot.setup.rejection.message
     problem, code = (
         (snapshot.reception.problem, snapshot.reception.code)
         if snapshot.reception.problem

@@ -17,12 +17,12 @@ from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh import resource
 from caretaker.s3refresh.apply import Writer
 from caretaker.s3refresh.concurrency import waiting_of
-from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.gather import Reader
+from caretaker.s3refresh.metrics import show
 from caretaker.s3refresh.resource import KIND
 from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import Plan, Snapshot
-from caretaker.s3refresh.status import status_of
+from caretaker.s3refresh.status import given_up, status_of, transitions
 from caretaker.s3refresh.target_types import target_type_of
 
 MIN_DELAY: Final = 0.02
@@ -38,6 +38,7 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
 
     def __init__(self, of: Dependencies) -> None:
         self._scale = of.scale
+        self._metrics = of.metrics.s3refresh
         self._shared = Shared(of)
         self._reader = Reader(of, self._shared)
         self._writer = Writer(of, self._shared)
@@ -74,6 +75,10 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
         """Claims to queues and slots, the finalizer, the resource's tasks."""
         await self._writer.before(_key(snapshot), snapshot, plan)
 
+    def observe(self, snapshot: Snapshot, plan: Plan, status: Status) -> None:  # noqa: ARG002 - as below
+        """See metrics.py."""
+        show(self._metrics, snapshot, plan)
+
     async def after(self, snapshot: Snapshot, plan: Plan, outcome: None) -> None:  # noqa: ARG002 - see the Protocol
         """The status stands as planned: messages may go, calls may be made."""
         over = snapshot.read.flushing and (_flushed(snapshot, plan) or snapshot.flush_remaining <= 0)
@@ -92,7 +97,7 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
         return status_of(snapshot, plan)
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
-        """See events.py."""
+        """See status.py."""
         found = transitions(snapshot.read.status, status, expired=snapshot.plan_input.expired)
         over = snapshot.read.flushing and snapshot.flush_remaining <= 0
         if over and not _flushed(snapshot, plan):
@@ -118,9 +123,8 @@ def _flushed(snapshot: Snapshot, plan: Plan) -> bool:
     owner, so its end is waited for."""
     ends, discovery = target_type_of(snapshot.read.spec).idempotent, snapshot.plan_input.discovery
     there = {share.id for share in discovery.shares}
-    left = [
-        t for t in plan.targets if t.id in there or not discovery.complete
-    ]  # a target that is gone is never refreshed
+    # A target that is gone is never refreshed.
+    left = [t for t in plan.targets if t.id in there or not discovery.complete]
     return not any(t.dirty or t.claim or (ends and t.in_flight) for t in left)
 
 

@@ -54,7 +54,8 @@ class KeyRing:
         cached = self._cache.get((key.namespace, name))
         if cached is not None and time.monotonic() - cached.at < max_age:
             return cached
-        return SecretRead(name, await keys_of(self._client, key.namespace, name), time.monotonic())
+        keys, rejection = await _keys_of(self._client, key.namespace, name)
+        return SecretRead(name, keys, rejection, time.monotonic())
 
     def store(self, key: Key, read: SecretRead) -> None:
         """`key` uses these keys. Others that name the Secret are notified of new ones."""
@@ -62,11 +63,11 @@ class KeyRing:
         cached = self._cache.get(place)
         if cached is not None and cached.at >= read.at:
             return
-        if isinstance(read.found, Rejection):
+        if read.keys is None:
             self._cache.pop(place, None)
             return
         self._cache[place] = read
-        if cached is not None and read.found != cached.found:
+        if cached is not None and read.keys != cached.keys:
             for user, theirs in self._users.items():
                 if theirs == place and user != key:
                     self._on_change(user)
@@ -78,24 +79,23 @@ class KeyRing:
             self._cache.pop(place, None)
 
 
-async def keys_of(client: KubeClient, namespace: str, name: str) -> Keys | Rejection:
-    """The Secret's keys, or why there are none. Raises ApiError when the API server does not answer."""
+async def _keys_of(client: KubeClient, namespace: str, name: str) -> tuple[Keys | None, Rejection | None]:
+    """(the Secret's keys, why there are none). Raises ApiError when the API server does not answer."""
     try:
         secret = await client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}", _Secret)
     except ApiError as error:
         if error.not_found:
-            return _refusal(f"there is no Secret {name} in namespace {namespace}")
-        if error.missing_permission is not None:
-            return _refusal(
+            message = f"there is no Secret {name} in namespace {namespace}"
+        elif error.missing_permission is not None:
+            message = (
                 f"the operator may not read Secret {name}: bind a Role that lets it get this Secret "
                 f"in namespace {namespace}"
             )
-        raise
-    try:
-        return Keys.from_secret(secret.data or {})
-    except ValueError as error:
-        return _refusal(f"Secret {name}: {error}")
-
-
-def _refusal(message: str) -> Rejection:
-    return Rejection(Reason.CREDENTIALS_UNAVAILABLE, f"{FIELD}: {message}")
+        else:
+            raise
+    else:
+        try:
+            return Keys.from_secret(secret.data or {}), None
+        except ValueError as error:
+            message = f"Secret {name}: {error}"
+    return None, Rejection(Reason.CREDENTIALS_UNAVAILABLE, f"{FIELD}: {message}")

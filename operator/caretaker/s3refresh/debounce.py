@@ -23,9 +23,8 @@ from typing import Final, Literal
 import msgspec
 
 from caretaker.s3refresh import folders
-from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
 from caretaker.s3refresh.folders import Request, Scope
-from caretaker.s3refresh.options import DebounceOptions
+from caretaker.s3refresh.options import UNCONTENDED, Contention, DebounceOptions, allowance
 
 Outcome = Literal["", "Succeeded", "Failed", "Assumed", "Lost"]
 Phase = Literal["Clean", "Debouncing", "Due", "Claimed", "InFlight", "Backoff"]

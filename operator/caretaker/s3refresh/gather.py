@@ -3,37 +3,83 @@
 Messages and results are read before the resource, so that the resource proves whether they are on record.
 """
 
+import asyncio
 import math
 import random
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.s3refresh import Filter
+from caretaker.api.s3refresh import Filter, Spec
 from caretaker.kube.errors import or_none
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource, status_codec
-from caretaker.s3refresh.arrivals import Arrivals
+from caretaker.s3refresh.admission import access_of
 from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, busy_of
 from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import max_age
 from caretaker.s3refresh.locations import located
+from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
 from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.queue_view import QueueView
+from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read
 from caretaker.s3refresh.shared import Dependencies, Shared
-from caretaker.s3refresh.snapshot import Discovery, PlanInput, Reception, Setup, Snapshot
+from caretaker.s3refresh.snapshot import (
+    Discovery,
+    End,
+    Message,
+    PlanInput,
+    Reception,
+    Result,
+    Setup,
+    Snapshot,
+)
 from caretaker.s3refresh.target_types import target_type_of
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 from caretaker.s3refresh.worker import Worker, WorkerState
 from caretaker.s3refresh.worker_config import worker_config_of
 
 # How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
 FLUSH_SECONDS: Final = 300.0
 NO_FILTER: Final = Filter()
+SLICE: Final = 100  # events that are matched between two yields to the event loop
+
+
+class Arrivals(msgspec.Struct, frozen=True):
+    """The inputs that arrived before the resource was read."""
+
+    messages: tuple[Message, ...] = ()
+    results: tuple[Result, ...] = ()
+    ends: tuple[End, ...] = ()
+    newest: float = 0.0  # when the newest message arrived, by time.monotonic()
+    more: bool = False  # further messages wait for the next pass
+    discovery: Discovery = Discovery()  # the shares that `matches` was matched against
+    matches: Mapping[int, Matches] = {}
+
+    @classmethod
+    def of(cls, worker: Worker | None) -> "Arrivals":
+        if worker is None:
+            return cls()
+        messages, newest, more = worker.receiver.messages()
+        return cls(messages, tuple(worker.calls.results), worker.ends.ends, newest, more)
+
+    async def with_matches(self, spec: Spec | None, discovery: Discovery) -> "Arrivals":
+        """Adds the matched events of large messages. It yields to the event loop after each slice."""
+        matches = {}
+        for message in self.messages:
+            if len(message.events) <= PASS_EVENTS or spec is None:
+                continue
+            matcher = EventMatcher(spec.filter, by_bucket(discovery.shares), whole=target_type_of(spec).whole)
+            for at in range(0, len(message.events), SLICE):
+                matcher.add(message.events[at : at + SLICE])
+                matches[message.id] = matcher.matches()
+                await asyncio.sleep(0)
+        return msgspec.structs.replace(self, discovery=discovery, matches=matches)
 
 
 class Reader:
@@ -70,12 +116,12 @@ class Reader:
 
     async def _setup(self, key: Key, worker: Worker | None, read: Read) -> Setup:
         """What the resource's tasks are to run with, or why they do not run."""
-        access = self._shared.admission.access(key, read).rejection
+        access = access_of(key, read, self._of.grants, self._shared.claims).rejection
         rejection, secret, spec = access, None, read.spec
         if read.flushing and rejection is not None and rejection.reason == Reason.QUEUE_CONFLICT:
             rejection = None  # a flush reads no queue
         if rejection is None and spec is not None and spec.aws.secret_name:
-            doubted = worker is not None and worker.problem is not None
+            doubted = worker is not None and worker.receiver.problem is not None
             age = max_age(doubted=doubted, flushing=read.flushing) * self._of.scale
             secret = await self._shared.key_ring.read(key, spec.aws.secret_name, age)
             rejection = secret.rejection
@@ -98,7 +144,6 @@ class Reader:
             read=read,
             clock=clock,
             setup=setup,
-            rejection=rejection,
             queue=state.queue,
             reception=state.reception,
             blocked=blocked,

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from caretaker.api.s3refresh import SQSSource
@@ -78,10 +78,13 @@ Batch = Sequence[InFlightMessage]
 
 
 class InFlightMessages:
-    """The messages of one queue. A message that is received again while it is here is the same message with a
-    newer receipt."""
+    """The messages of one queue, and its readers. One of these, the `owner`, gets everything; the others only
+    events about refreshes that have ended. A message that is received again while it is here is the same
+    message with a newer receipt."""
 
     def __init__(self) -> None:
+        self.owner: Hashable | None = None
+        self._on_news: dict[Hashable, Callable[[], None]] = {}  # by reader
         self._by_name: dict[str, InFlightMessage] = {}
         self._by_number: dict[int, InFlightMessage] = {}
         self._unclaimed: dict[int, InFlightMessage] = {}  # completion events that no reader has recognised
@@ -90,8 +93,12 @@ class InFlightMessages:
 
     # ---------------------------------------------------------------- readers
 
-    def join(self, reader: Hashable, *, owner: bool) -> None:
-        """Ask this reader, too, about the messages that are here; the owner about all."""
+    def join(self, reader: Hashable, on_news: Callable[[], None], *, owner: bool) -> None:
+        """Ask this reader about messages from now on, the owner about all, also those that are here.
+        `on_news` is called when there is something new for it."""
+        self._on_news[reader] = on_news
+        if owner:
+            self.owner = reader
         for entry in self._unclaimed.values():
             entry.since = time.monotonic()
         self._by_number |= self._unclaimed
@@ -99,10 +106,14 @@ class InFlightMessages:
         for entry in self._by_number.values():
             if owner or entry.message.completions:
                 entry.asked.add(reader)
+        on_news()
 
     def leave(self, reader: Hashable) -> None:
         """Ask this reader about none. Messages that the owner has not answered for go back to the queue by
         themselves, when their visibility timeout is over."""
+        self._on_news.pop(reader, None)
+        if self.owner == reader:
+            self.owner = None
         for entry in list(self._by_number.values()):
             if reader not in entry.asked:
                 continue
@@ -111,6 +122,18 @@ class InFlightMessages:
                 self._forget(entry)
             elif not entry.asked:  # it does not come again
                 self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there are no readers."""
+        return not self._on_news
+
+    def notify(self, readers: Iterable[Hashable] | None = None) -> None:
+        """There is something new for these readers; None = for all."""
+        for reader in list(self._on_news if readers is None else readers):
+            on_news = self._on_news.get(reader)
+            if on_news is not None:
+                on_news()
 
     def waiting(self, reader: Hashable) -> tuple[tuple[Message, ...], float]:
         """(the messages that this reader has not answered for yet, oldest first; when the newest of them
@@ -129,10 +152,19 @@ class InFlightMessages:
         entry.deleted = False  # a deletion that failed
         return True
 
-    def add(self, entry: InFlightMessage) -> None:
-        """The message was received for the first time."""
-        self._bytes += entry.size
-        self._by_name[entry.name] = self._by_number[entry.message.id] = entry
+    def add(self, name: str, receipt: str, size: int, parsed: Parsed) -> set[Hashable]:
+        """The message was received for the first time. Returns the readers to ask about it. One without an
+        event to act on is every reader's to delete."""
+        message = Message(next(_numbers), parsed.events, parsed.completions, bool(parsed.malformed))
+        asked = set(self._on_news)
+        if not message.completions and (message.events or message.malformed):
+            asked &= {self.owner}
+        # Without a reader: of no resource here, and perhaps of another operator, so not ours to delete.
+        if asked:
+            entry = InFlightMessage(name, receipt, size, message, asked)
+            self._bytes += size
+            self._by_name[name] = self._by_number[message.id] = entry
+        return asked
 
     def settle(
         self, reader: Hashable, done: Iterable[int], returned: Iterable[int], unclaimed: Iterable[int]
@@ -204,8 +236,3 @@ class InFlightMessages:
         self._by_number.pop(entry.message.id, None)
         self._unclaimed.pop(entry.message.id, None)
         self._left.set()
-
-
-def numbered(parsed: Parsed) -> Message:
-    """The parsed message, with a number of its own."""
-    return Message(next(_numbers), parsed.events, parsed.completions, bool(parsed.malformed))

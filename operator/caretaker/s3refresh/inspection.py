@@ -1,9 +1,11 @@
-"""Looks at a source queue: its attributes, and how many messages lie in its dead-letter queue.
+"""Looks at the source queue of a resource and for its targets, now and then and when there is a reason to.
 
-Inputs: SQS. It must not judge: queue_view.py does.
+Inputs: SQS, the target. It hands in its findings and asks for a pass (`on_news`). It must not judge:
+queue_view.py does.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -12,20 +14,25 @@ from typing import Final
 
 import msgspec
 
-from caretaker.api.s3refresh import SQSSource
+from caretaker.api.s3refresh import MAX_TARGETS, SQSSource
 from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Sqs
+from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.queue_view import (
     ATTRIBUTES,
     NEAR_MOST_IN_FLIGHT,
+    SOURCE,
     QueueView,
     dead_letter_queue,
     no_dead_letter_queue,
     view_of,
 )
 from caretaker.s3refresh.receiver import Receiver
-from caretaker.s3refresh.worker_config import Reading
+from caretaker.s3refresh.snapshot import Discovery
+from caretaker.s3refresh.target_types import TargetType
+from caretaker.s3refresh.targets import TargetClient
+from caretaker.s3refresh.worker_config import Reading, WorkerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +41,9 @@ DEPTH = "ApproximateNumberOfMessages"
 # empty long poll shows that the queue is empty.
 CHECK_SECONDS: Final = 60.0
 QUIET_CHECKS: Final = 60
+REDISCOVER_SECONDS: Final = 10.0  # at least, between two discoveries that failed calls ask for
 BACKOFF_SECONDS: Final = (2.0, 5.0, 15.0, 60.0)
+NOTHING_KNOWN: Final = Discovery()
 
 
 def backoff(failures: int) -> float:
@@ -43,7 +52,7 @@ def backoff(failures: int) -> float:
 
 
 class QueueInspector:
-    """Looks at the source queue of one resource when there is a reason to, and asks for a pass (`on_news`).
+    """Looks at the source queue: its attributes, and how many messages lie in its dead-letter queue.
 
     view  the last look
     dead  CaughtUp reports dead letters, until they are redriven or purged
@@ -55,10 +64,6 @@ class QueueInspector:
         self._receiver = receiver
         self._on_news = on_news
         self._scale = scale
-
-    def reset(self) -> None:
-        """Earlier findings do not count any more."""
-        self.view = QueueView()
 
     async def run(self, sqs: Sqs, source: Reading) -> None:
         """Look for ever."""
@@ -75,9 +80,9 @@ class QueueInspector:
                 failures += 1
                 continue
             failures = 0
-            receiver.saw(view.visible, looked)
-            if not second and receiver.receiving:
-                second = time.monotonic() + source.visibility
+            if (poller := receiver.source) is not None:
+                poller.backlog.saw(view.visible, looked)
+                second = second or time.monotonic() + source.visibility
             if not late:
                 await asyncio.sleep(CHECK_SECONDS * self._scale)
                 continue
@@ -90,7 +95,9 @@ class QueueInspector:
     def _watched(self) -> bool:
         """Whether the queue's counts are read every minute: CaughtUp depends on messages that may be removed
         without this process receiving them."""
-        return self.dead or self._receiver.behind or self.view.in_flight >= NEAR_MOST_IN_FLIGHT
+        poller = self._receiver.source
+        behind = poller is not None and poller.backlog.behind
+        return self.dead or behind or self.view.in_flight >= NEAR_MOST_IN_FLIGHT
 
     async def _inspect(self, sqs: Sqs, source: Reading) -> QueueView:
         try:
@@ -106,10 +113,10 @@ async def inspect(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
         answer = await sqs.get_queue_attributes(QueueUrl=source.queue_url, AttributeNames=ATTRIBUTES)
     except AwsError as error:
         return msgspec.structs.replace(
-            before, problem=advice.describe(error, advice.QUEUE), code=str(error.error_class)
+            before, problem=advice.describe(error, SOURCE), code=str(error.error_class)
         )
     found = answer.get("Attributes", {})
-    view = view_of(found, source, None)
+    view = view_of(found, source)
     place = dead_letter_queue(found)
     if place is None:
         return view
@@ -125,3 +132,70 @@ async def _dead_letters(sqs: Sqs, account: str, name: str) -> int:
     url = (await sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account))["QueueUrl"]
     answer = await sqs.get_queue_attributes(QueueUrl=url, AttributeNames=(DEPTH,))
     return int(answer.get("Attributes", {}).get(DEPTH, 0))
+
+
+class Discoverer:
+    """`discovery`: the last result. `on_news` asks for a pass."""
+
+    def __init__(self, on_news: Callable[[], None], scale: float) -> None:
+        self.discovery = Discovery()
+        self._on_news = on_news
+        self._scale = scale
+        self._again = asyncio.Event()  # discovery is asked for
+
+    def ask(self) -> None:
+        """Something that was found is not there, or is not as it was."""
+        self._again.set()
+
+    async def run(self, target: TargetClient, config: WorkerConfig, on_complete: Callable[[], None]) -> None:
+        """Discover every so many seconds; `on_complete` is called when all is known."""
+        failures = 0
+        while True:
+            self._again.clear()
+            before = self.discovery
+            try:
+                found = _with_unseen(await target.discover(), before)
+                found = bounded(found, config.target_type, before)
+            except NotLeader:  # nothing was asked; the Lease may be renewed yet
+                await asyncio.sleep(backoff(failures) * self._scale)
+                failures += 1
+                continue
+            except Exception as error:  # an unexpected answer must not end the resource's work
+                logger.exception("discovery failed")
+                found = Discovery(shares=before.shares, faults=(f"{type(error).__name__}: {error}",))
+            if found != self.discovery:
+                self.discovery = found
+                self._on_news()
+            wait = config.rediscover
+            if found.complete:
+                on_complete()
+                failures = 0
+            else:
+                wait, failures = min(wait, backoff(failures)), failures + 1
+            await asyncio.sleep(min(wait, REDISCOVER_SECONDS) * self._scale)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait * self._scale):
+                    await self._again.wait()
+
+
+def _with_unseen(found: Discovery, before: Discovery) -> Discovery:
+    """A region that does not answer takes no share away: events of a share that was known would be deleted
+    unmarked where the bucket has another, or wear out their receive counts where it has none."""
+    if found.complete:
+        return found
+    ids = {share.id for share in found.shares}
+    unseen = tuple(share for share in before.shares if share.id not in ids)
+    return msgspec.structs.replace(found, shares=(*found.shares, *unseen))
+
+
+def bounded(found: Discovery, target_type: TargetType, before: Discovery = NOTHING_KNOWN) -> Discovery:
+    """A resource's record holds so many targets; those that are in it already stay."""
+    if len(found.shares) <= MAX_TARGETS:
+        return found
+    fault = (
+        f"{len(found.shares)} {target_type.noun} match, and a resource keeps {MAX_TARGETS}: name fewer in "
+        f"{target_type.chosen_by}, and the others in a resource with a queue of its own"
+    )
+    old = {share.id for share in before.shares}
+    kept = sorted(found.shares, key=lambda share: (share.id not in old, share.id))[:MAX_TARGETS]
+    return Discovery(shares=tuple(kept), faults=(fault, *found.faults))

@@ -1,19 +1,27 @@
-"""Pure but for the counters that it gets: the metrics of a pass, from the difference between two records."""
+"""Pure but for the series that it gets: counters of a pass, by the difference of two records, and gauges."""
 
 from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 from caretaker.s3refresh.debounce import UNKNOWN, TargetState
-from caretaker.s3refresh.snapshot import Plan, PlanInput
+from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 
 
-def observe(
-    metrics: S3RefreshMetrics, name: tuple[str, str], inputs: PlanInput, plan: Plan, since: int
-) -> int:
-    """Observe a pass of the resource `name` (namespace, name). `since` and the result: matched events since
-    its last accepted refresh."""
+def show(metrics: S3RefreshMetrics, snapshot: Snapshot, plan: Plan) -> None:
+    """Show the targets and the queue of the resource as planned."""
+    name, queue = (snapshot.read.meta.namespace, snapshot.read.meta.name), snapshot.queue
+    dirty = sum(target.dirty is not None for target in plan.targets)
+    metrics.show(name, dirty, due(snapshot.plan_input, plan))
+    if queue.checked:
+        metrics.messages(name, queue.visible, queue.in_flight, queue.dead_letters or 0)
+
+
+def count(metrics: S3RefreshMetrics, inputs: PlanInput, plan: Plan, since: int) -> int:
+    """Count a pass whose status stands. `since` and the result: matched events since the last accepted
+    refresh of the resource."""
+    matches = plan.matches
     for result, number in (
-        ("Matched", plan.matched),
-        ("Filtered", plan.filtered),
-        ("Unmatched", plan.unmatched),
+        ("Matched", matches.matched),
+        ("Filtered", matches.filtered),
+        ("Unmatched", matches.unmatched),
     ):
         if number:
             metrics.events.labels(result).inc(number)
@@ -26,13 +34,12 @@ def observe(
     broken = sum(bool(end.code) for end in inputs.ends)
     if broken:
         metrics.refreshes.labels("Failed").inc(broken)
-    since += plan.matched
+    since += matches.matched
     before = {target.id: target for target in inputs.targets}
     for target in plan.targets:
         if (old := before.get(target.id)) is not None and _change(metrics, old, target):
             metrics.events_per_refresh.observe(since)
             since = 0
-    metrics.show(name, sum(target.dirty is not None for target in plan.targets), due(inputs, plan))
     return since
 
 

@@ -14,12 +14,12 @@ import msgspec
 
 from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS
-from caretaker.s3refresh import debounce, match, narrowing, timing
-from caretaker.s3refresh.allowance import Contention
-from caretaker.s3refresh.debounce import Backoff, CallError, Claim, Phase, TargetState
+from caretaker.s3refresh import debounce, folders, match, timing
+from caretaker.s3refresh.debounce import Backoff, CallError, Claim, DirtyScope, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion
-from caretaker.s3refresh.folders import EVERYTHING, Scope
+from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, Share
+from caretaker.s3refresh.options import Contention
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Result
 from caretaker.s3refresh.timing import TargetTimes
 
@@ -37,7 +37,6 @@ class _Draft:
     done: list[int] = field(default_factory=list)
     returned: list[int] = field(default_factory=list)
     unclaimed: list[int] = field(default_factory=list)
-    with_events: set[str] = field(default_factory=set)
     matches: Matches = field(default_factory=Matches)
 
 
@@ -90,8 +89,42 @@ def _answered(inputs: PlanInput, target: TargetState, result: Result) -> TargetS
     error = CallError(result.code, result.message, result.retry_after)
     if result.code == debounce.UNKNOWN and inputs.idempotent:
         return debounce.unanswered(target, result.claim_id, error, _backoff(inputs))
-    fail = narrowing.refused if result.refused else debounce.failed
+    fail = refused if result.refused else debounce.failed
     return fail(target, result.claim_id, error, _backoff(inputs))
+
+
+def refused(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:
+    """W3' as in debounce.failed(). After two refusals in a row with the same code, the next call has fewer
+    folders, or one tree in place of a folder, and follows without backoff."""
+    after, held = debounce.failed(target, claim_id, error, backoff), target.claim
+    again = target.failure is not None and target.failure.code == error.code
+    narrowing = target.dirty is not None and target.dirty.most > 0
+    if held is None or after.failure is None or after.claim is not None or not (again or narrowing):
+        return after
+    if held.request.scope.all:
+        return after
+    wait = max(backoff.options.min_interval, error.retry_after)
+    failure = msgspec.structs.replace(after.failure, next_attempt_at=backoff.now + wait)
+    return msgspec.structs.replace(_narrower(target, held, backoff.now), claim=None, failure=failure)
+
+
+def _narrower(target: TargetState, held: Claim, now: float) -> TargetState:
+    """D, closed, with the scope of the refused call: half as many folders in a call, down to a single one. If
+    that one is refused, the tree of its parent takes its place, and in the end everything, which names no
+    folder."""
+    before, named = target.dirty, held.request.folders
+    waits = before if before is not None and before.closed else None
+    scope, most = held.request.scope, len(named) // 2
+    if not most:
+        scope = Scope(trees=frozenset((folders.parent(named[0]),)))
+    scope = folders.merge(scope, waits.scope if waits is not None else EMPTY)
+    since = min(held.since, now, waits.since if waits is not None else now)
+    if scope.all:
+        return msgspec.structs.replace(target, dirty=DirtyScope(since, scope))
+    later = waits.later if waits is not None else before
+    return msgspec.structs.replace(
+        target, dirty=DirtyScope(since, scope, closed=True, later=later, most=most)
+    )
 
 
 def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
@@ -118,7 +151,6 @@ def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft
     result.matches = matcher.matches()
     for name, scope in result.matches.found.items():
         _mark(inputs, targets, name, scope)
-        result.with_events.add(name)
 
 
 def _complete(inputs: PlanInput, targets: dict[str, TargetState], completion: Completion) -> bool:
@@ -257,7 +289,7 @@ def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -
         (timing.in_line_since(target, inputs.now), target.id, start)
         for target in targets.values()
         if target.id in shares
-        and (start := _start(inputs, target, result.with_events, others)) is not None
+        and (start := _start(inputs, target, result.matches.found, others)) is not None
         and start <= inputs.now
         and target.claim is None
         and target.in_flight is None
@@ -293,7 +325,7 @@ def _scheduled(inputs: PlanInput, targets: tuple[TargetState, ...], result: _Dra
     times: list[float] = []
     others = timing.others(targets, inputs.discovery.shares, inputs.rivals, inputs.limit)
     for target in targets:
-        start = _start(inputs, target, result.with_events, others)
+        start = _start(inputs, target, result.matches.found, others)
         phases[target.id] = timing.phase_of(target, start, inputs.now)
         if start is not None:
             starts[target.id] = start
@@ -311,9 +343,6 @@ def _scheduled(inputs: PlanInput, targets: tuple[TargetState, ...], result: _Dra
         done=tuple(result.done),
         returned=tuple(result.returned),
         unclaimed=tuple(result.unclaimed),
-        with_events=frozenset(result.with_events),
-        matched=result.matches.matched,
-        unmatched=result.matches.unmatched,
-        filtered=result.matches.filtered,
+        matches=result.matches,
         wake=min((at for at in times if inputs.now < at < NEVER), default=0.0),
     )

@@ -1,49 +1,174 @@
 """One queue: receives messages, keeps them until they are handled, deletes them.
 
 Inputs: SQS, the queue, readers. It decides nothing: a message stays here until every reader that it concerns
-has answered for it. One reader, the owner, gets everything; the others only events about refreshes that have
-ended.
+has answered for it. A message that a failed or partial deletion leaves behind is received again, and is
+covered by then.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import msgspec
 
-from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
-from caretaker.s3refresh.deletions import Deletions
-from caretaker.s3refresh.inflight import (
-    LARGE_BYTES,
-    LOOK_SECONDS,
-    InFlightMessage,
-    InFlightMessages,
-    numbered,
-    parsed_of,
-)
-from caretaker.s3refresh.longpolls import LongPolls
-from caretaker.s3refresh.queue_state import RECEIVE, Backlog, QueueProblems, Readers
-from caretaker.s3refresh.snapshot import Message
+from caretaker.aws.text_limits import word
+from caretaker.kube.errors import NotLeader
+from caretaker.s3refresh.inflight import LARGE_BYTES, LOOK_SECONDS, Batch, InFlightMessages, parsed_of
+from caretaker.s3refresh.worker_config import Reading
 
 logger = logging.getLogger(__name__)
 
-BATCH: Final = 10  # messages of one receive (SQS's own limit)
+BATCH: Final = 10  # messages of one receive or one deletion (SQS's own limit)
 MOST_RECEIVES: Final = 8  # at a time, while each comes back full
+DELETIONS_AT_A_TIME: Final = 8  # batches
+AGAIN_SECONDS: Final = 10  # until a message that was returned may be received again
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
+REFUSED_SECONDS: Final = 600.0  # for which a refused deletion is reported
+RECEIVE: Final = "receive"
+
+# Of the threads that aws.session.Options gives to polls; the rest also serves queues of other kinds.
+MOST_LONG_POLLS: Final = 224
+LEAST_SECONDS: Final = 1
 
 
-class ReceiveOptions(msgspec.Struct, frozen=True):
-    """How a queue is received from. `wait` and `visibility` in seconds."""
+class LongPolls:
+    """`queues`: the number of queues that are polled."""
 
-    source: SQSSource
-    wait: int
-    visibility: int
+    def __init__(self, most: int = MOST_LONG_POLLS) -> None:
+        self.queues = 0
+        self._most = most
+        self._free = asyncio.Semaphore(most)  # first come, first served
+
+    @asynccontextmanager
+    async def slot(self, seconds: int) -> AsyncIterator[int]:
+        """Waits for a slot; yields the seconds that the long poll may wait, at most `seconds`."""
+        async with self._free:
+            shorter = seconds * self._most // max(self.queues, self._most)
+            yield max(shorter, min(seconds, LEAST_SECONDS))
+
+
+class QueueProblems:
+    """Why the queue cannot be read or messages not be deleted."""
+
+    def __init__(self, messages: InFlightMessages) -> None:
+        self._messages = messages
+        self._by_operation: dict[str, tuple[AwsError, float]] = {}  # the last error, and when
+
+    @property
+    def current(self) -> AwsError | None:
+        """None while there is none. Receiving goes on for ever; the others happen when there is a reason to:
+        a refusal of one counts for a while only."""
+        since = time.monotonic() - REFUSED_SECONDS
+        found = self._by_operation.items()
+        return next((error for what, (error, at) in found if what == RECEIVE or at > since), None)
+
+    def failed(self, operation: str, error: AwsError) -> None:
+        """The operation has failed."""
+        before, _ = self._by_operation.get(operation, (None, 0.0))
+        self._by_operation[operation] = (error, time.monotonic())
+        if before is None or str(before) != str(error):
+            logger.warning("the queue cannot be used: %s", error)
+            self._messages.notify()
+
+    def recovered(self, operation: str) -> None:
+        """The operation has succeeded."""
+        if self._by_operation.pop(operation, None) is not None:
+            self._messages.notify()
+
+
+class Backlog:
+    """Whether the queue may hold messages that have not been received: `behind`."""
+
+    def __init__(self, messages: InFlightMessages) -> None:
+        self.behind = False
+        self._messages = messages
+        self._full_at = 0.0  # when receives last came back full
+        self._empty_at = 0.0  # when a long poll last came back empty
+
+    def received(self, *, full: bool, empty: bool, wait: int) -> None:
+        """Full receives mean that more messages wait; an empty long poll means that none do. An empty short
+        poll means nothing: it queries only some of SQS's servers."""
+        now = time.monotonic()
+        if full:
+            self._full_at = now
+            self._set(behind=True)
+        elif empty and wait:
+            self._empty_at = now
+            self._set(behind=False)
+
+    def saw(self, visible: int, at: float) -> None:
+        """The queue's attributes, as of time.monotonic() `at`, report so many visible messages."""
+        if visible and self._empty_at < at:
+            self._set(behind=True)
+        elif not visible and self._full_at < at:
+            self._set(behind=False)
+
+    def _set(self, *, behind: bool) -> None:
+        if self.behind != behind:
+            self.behind = behind
+            self._messages.notify()
+
+
+class Deletions:
+    """`deleted`: so many messages, repetitions included."""
+
+    def __init__(self, sqs: Sqs, queue_url: str, problems: QueueProblems) -> None:
+        self.deleted = 0
+        self._sqs = sqs
+        self._queue_url = queue_url
+        self._problems = problems
+        self._gate = asyncio.Semaphore(DELETIONS_AT_A_TIME)
+
+    async def settle(self, gone: Batch, back: Batch = ()) -> None:
+        """Delete `gone`, and return `back`."""
+        await asyncio.gather(
+            *(self._send("delete", self._delete, some) for some in _batched(gone)),
+            *(self._send("return", self._again, some) for some in _batched(back)),
+        )
+
+    async def _send(self, operation: str, work: Callable[[Batch], Awaitable[None]], some: Batch) -> None:
+        async with self._gate:
+            try:
+                await work(some)
+            except NotLeader as error:
+                logger.info("%d messages come again: %s", len(some), error)
+            except AwsError as error:
+                logger.warning("%d messages come again: %s", len(some), error)
+                if not error.transient:
+                    self._problems.failed(operation, error)
+            else:
+                self._problems.recovered(operation)
+
+    async def _delete(self, batch: Batch) -> None:
+        answer = await self._sqs.delete_message_batch(
+            QueueUrl=self._queue_url,
+            Entries=[{"Id": str(at), "ReceiptHandle": entry.receipt} for at, entry in enumerate(batch)],
+        )
+        failed = answer.get("Failed", [])  # with HTTP 200
+        self.deleted += len(batch) - len(failed)
+        if failed:
+            code = word(failed[0]["Code"])
+            logger.warning("%d messages not deleted, first: %s; they come again", len(failed), code)
+
+    async def _again(self, batch: Batch) -> None:
+        await self._sqs.change_message_visibility_batch(
+            QueueUrl=self._queue_url,
+            Entries=[
+                {"Id": str(at), "ReceiptHandle": entry.receipt, "VisibilityTimeout": AGAIN_SECONDS}
+                for at, entry in enumerate(batch)
+            ],
+        )
+
+
+def _batched(entries: Batch) -> Iterable[Batch]:
+    return (entries[at : at + BATCH] for at in range(0, len(entries), BATCH))
 
 
 class Malformed(msgspec.Struct, frozen=True):
@@ -57,6 +182,7 @@ class Malformed(msgspec.Struct, frozen=True):
 class Poller:
     """Runs until cancelled.
 
+    reading    how the queue is received from: as its owner asks, or without one the first reader
     received   messages, repetitions included
     connected  whether a receive has ever come back
     malformed  messages that could not be read
@@ -68,69 +194,21 @@ class Poller:
     def __init__(
         self,
         sqs: Sqs,
-        options: ReceiveOptions,
+        reading: Reading,
         owner_absent: Callable[[], bool] = lambda: False,
         long_polls: LongPolls | None = None,
     ) -> None:
+        self.reading = reading
         self.received = 0
         self.connected = False
         self.malformed = Malformed()
+        self.messages = InFlightMessages()
+        self.backlog = Backlog(self.messages)
+        self.problems = QueueProblems(self.messages)
+        self.deletions = Deletions(sqs, reading.source.queue_url, self.problems)
         self._sqs = sqs
-        self._options = options
         self._owner_absent = owner_absent
         self._long_polls = long_polls or LongPolls()
-        self._readers = Readers()
-        self._messages = InFlightMessages()
-        self._backlog = Backlog(self._readers)
-        self._problems = QueueProblems(self._readers)
-        self._deletions = Deletions(sqs, options.source.queue_url, self._problems)
-
-    # ---------------------------------------------------------------- readers
-
-    def join(self, reader: Hashable, on_news: Callable[[], None], *, owner: bool) -> None:
-        """Ask this reader about messages from now on; the owner about all, also those that are here."""
-        self._readers.add(reader, on_news, owner=owner)
-        self._messages.join(reader, owner=owner)
-        on_news()
-
-    def read_as(self, options: ReceiveOptions) -> None:
-        """An owner has come to a queue that others read already: from now on it is read as the owner says."""
-        self._options = options
-
-    def leave(self, reader: Hashable) -> None:
-        """The reader is not asked any more. Messages that the owner has not answered for go back to the queue
-        by themselves, when their visibility timeout is over."""
-        self._readers.remove(reader)
-        self._messages.leave(reader)
-
-    @property
-    def problem(self) -> AwsError | None:
-        """Why the queue cannot be read or messages not be deleted, None while they can."""
-        return self._problems.current
-
-    @property
-    def behind(self) -> bool:
-        """Whether the queue may hold messages that have not been received."""
-        return self._backlog.behind
-
-    @property
-    def deleted(self) -> int:
-        """Messages, repetitions included."""
-        return self._deletions.deleted
-
-    @property
-    def idle(self) -> bool:
-        """Whether there are no readers."""
-        return self._readers.idle
-
-    def saw(self, visible: int, at: float) -> None:
-        """The queue's attributes, as of time.monotonic() `at`, report so many visible messages."""
-        self._backlog.saw(visible, at)
-
-    def waiting(self, reader: Hashable) -> tuple[tuple[Message, ...], float]:
-        """(the messages that this reader has not answered for yet, oldest first; when the newest of them
-        came, by time.monotonic())."""
-        return self._messages.waiting(reader)
 
     def settle(
         self, reader: Hashable, done: Iterable[int], returned: Iterable[int], unclaimed: Iterable[int] = ()
@@ -143,36 +221,37 @@ class Poller:
         that one reader returns goes back to the queue. Malformed messages stay: their receive count takes
         them to the dead-letter queue.
         """
-        return self._deletions.settle(*self._messages.settle(reader, done, returned, unclaimed))
-
-    # ---------------------------------------------------------------- receiving
+        return self.deletions.settle(*self.messages.settle(reader, done, returned, unclaimed))
 
     async def run(self) -> None:
         """Receive for ever; back off while the queue cannot be read."""
         failures, width = 0, 1
         while True:
-            await self._messages.room(self._options.visibility)
-            if self._readers.owner is None and self._owner_absent():
+            await self.messages.room(self.reading.visibility)
+            if self.messages.owner is None and self._owner_absent():
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             # One long poll, or several short ones while a backlog comes in. The first shows at once whether
             # the queue can be read.
-            wait = self._options.wait if width == 1 and self.connected else 0
+            wait = self.reading.wait if width == 1 and self.connected else 0
             answers = await self._receive_all(width, wait)
             found, size = await self._take_all(answers)
             error = next((one for one in answers if isinstance(one, BaseException)), None)
             if error is None:
                 failures, full = 0, found == BATCH * width
-                self._answered()
-                self._backlog.received(full=full, empty=not found, wait=wait)
-                await self._deletions.settle(self._messages.unclaimed())
+                self.problems.recovered(RECEIVE)
+                if not self.connected:
+                    self.connected = True
+                    self.messages.notify()
+                self.backlog.received(full=full, empty=not found, wait=wait)
+                await self.deletions.settle(self.messages.unclaimed())
                 width = min(width * 2, MOST_RECEIVES) if full and size < LARGE_BYTES * found else 1
-                if not found and not self._options.wait:  # short polls, as spec.source.sqs.waitTime 0s asks
+                if not found and not self.reading.wait:  # short polls, as spec.source.sqs.waitTime 0s asks
                     await asyncio.sleep(LOOK_SECONDS)
                 continue
             if not isinstance(error, AwsError):
                 raise error
-            self._problems.failed(RECEIVE, error)
+            self.problems.failed(RECEIVE, error)
             await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
             failures, width = failures + 1, 1
 
@@ -183,10 +262,10 @@ class Poller:
 
     async def _receive(self, wait: int) -> Sequence[Received]:
         answer = await self._sqs.receive_message(
-            QueueUrl=self._options.source.queue_url,
+            QueueUrl=self.reading.source.queue_url,
             MaxNumberOfMessages=BATCH,
             WaitTimeSeconds=wait,
-            VisibilityTimeout=self._options.visibility,
+            VisibilityTimeout=self.reading.visibility,
         )
         return answer.get("Messages", [])
 
@@ -198,27 +277,16 @@ class Poller:
             body = one.get("Body", "")
             news |= await self._take(one["MessageId"], one["ReceiptHandle"], body)
             count, size = count + 1, size + len(body)
-        self._readers.notify(news)
+        self.messages.notify(news)
         return count, size
 
     async def _take(self, name: str, receipt: str, body: str) -> set[Hashable]:
         """Keep a message; returns the readers to ask about it."""
         self.received += 1
-        if self._messages.renew(name, receipt):
+        if self.messages.renew(name, receipt):
             return set()
-        parsed = await parsed_of(body, self._options.source)
+        parsed = await parsed_of(body, self.reading.source)
         if parsed.malformed:
             self.malformed = Malformed(self.malformed.count + 1, parsed.malformed, time.monotonic())
             logger.warning("message %s cannot be read: %s", name, parsed.malformed)
-        message = numbered(parsed)
-        asked = self._readers.concerned(message)
-        # Without a reader: of no resource here, and perhaps of another operator, so not ours to delete.
-        if asked:
-            self._messages.add(InFlightMessage(name, receipt, len(body), message, asked))
-        return asked
-
-    def _answered(self) -> None:
-        self._problems.recovered(RECEIVE)
-        if not self.connected:
-            self.connected = True
-            self._readers.notify()
+        return self.messages.add(name, receipt, len(body), parsed)

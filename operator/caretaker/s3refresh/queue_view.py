@@ -22,7 +22,7 @@ ATTRIBUTES: Final = (
 MIN_MESSAGE_BYTES: Final = 65536
 MIN_RETENTION_SECONDS: Final = 86400
 MIN_RECEIVES: Final = 5
-
+SOURCE: Final = "spec.source.sqs.queueURL"
 
 # SQS returns no messages of a Standard queue while this many are in flight (SQS quotas). The second figure
 # allows for the count being approximate.
@@ -92,14 +92,13 @@ def _renewed_after(view: QueueView) -> float:
     return min(RENEW_SECONDS, view.retention / RENEW_FRACTION)
 
 
-def view_of(found: Mapping[str, str], source: SQSSource, dead_letters: int | None) -> QueueView:
-    """A look that succeeded."""
+def view_of(found: Mapping[str, str], source: SQSSource) -> QueueView:
+    """A look that succeeded, without its dead letters."""
     return QueueView(
         checked=True,
         fault=fault_of(found, source),
         visible=int(found.get("ApproximateNumberOfMessages", 0)),
         in_flight=int(found.get("ApproximateNumberOfMessagesNotVisible", 0)),
-        dead_letters=dead_letters,
         retention=int(found.get("MessageRetentionPeriod", MIN_RETENTION_SECONDS)),
     )
 
@@ -117,13 +116,8 @@ def dead_letter_queue(found: Mapping[str, str]) -> tuple[str, str] | None:
 def fault_of(found: Mapping[str, str], source: SQSSource) -> str:
     """Why the queue will not do, with the change to make; "" when it will. Missing attributes have SQS's
     defaults, which will do."""
-    fault = _fault(found, source)
-    return f"spec.source.sqs.queueURL: {fault}" if fault else ""
-
-
-def _fault(found: Mapping[str, str], source: SQSSource) -> str:
-    url = source.queue_url
-    if url.endswith(".fifo") or found.get("FifoQueue") == "true":
+    url = f"{SOURCE}: {source.queue_url}"
+    if source.queue_url.endswith(".fifo") or found.get("FifoQueue") == "true":
         return f"{url} is a FIFO queue, which S3 cannot send to: use a Standard queue"
     if int(found.get("MaximumMessageSize", MIN_MESSAGE_BYTES)) < MIN_MESSAGE_BYTES:
         return (
@@ -143,7 +137,7 @@ def _fault(found: Mapping[str, str], source: SQSSource) -> str:
 def no_dead_letter_queue(source: SQSSource, name: str) -> str:
     """The fault of a queue whose dead-letter queue does not exist."""
     return (
-        f"spec.source.sqs.queueURL: the dead-letter queue {name} of {source.queue_url} does not exist, so "
+        f"{SOURCE}: the dead-letter queue {name} of {source.queue_url} does not exist, so "
         "that what cannot be read comes again until it expires: create it, or name another one in its "
         "RedrivePolicy"
     )

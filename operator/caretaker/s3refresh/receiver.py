@@ -1,21 +1,24 @@
-"""The queues of one resource: it reads them through the pollers that all resources share.
+"""The queues of one resource, and the pollers that all resources share: one for each queue.
 
-The source queue comes first, then the completion queue if it is another one. It decides nothing.
+The source queue comes first, then the completion queue if it is another one. A completion queue may be read
+by many and may be another's source; admission.py decides about readers. Nothing is decided here.
 """
 
 import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
+from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
+from caretaker.aws.identity import ClientKey
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import advice
-from caretaker.s3refresh.poller import Malformed, Poller
-from caretaker.s3refresh.queues import Queues
+from caretaker.s3refresh.poller import LongPolls, Poller
 from caretaker.s3refresh.snapshot import Message, Plan, Reception
 from caretaker.s3refresh.worker_config import Reading
 
@@ -23,17 +26,70 @@ logger = logging.getLogger(__name__)
 
 MALFORMED_SECONDS: Final = 3600.0  # for which the condition reports a malformed message
 PASS_EVENTS: Final = 500  # in one pass, unless its first message has more; the next pass follows at once
+AGAIN_SECONDS: Final = 5.0
+
+Address = tuple[ClientKey, str]
+
+
+class Queues:
+    """Pollers by queue. `owner_absent`: whether the queue (its ARN) has an owner, which does not read it."""
+
+    def __init__(self, aws: Aws, owner_absent: Callable[[str], bool]) -> None:
+        self._aws = aws
+        self._owner_absent = owner_absent
+        self._pollers: dict[Address, tuple[Poller, asyncio.Task[None]]] = {}
+        self._long_polls = LongPolls()
+
+    def join(self, key: Key, reading: Reading, on_news: Callable[[], None], *, owner: bool) -> Poller:
+        """The queue's poller, with `key` among its readers."""
+        # Readers of one queue share a poller; it uses the role session of the first reader.
+        address = (reading.target.shared, reading.source.queue_url)
+        if address not in self._pollers:
+            absent = partial(self._owner_absent, reading.arn)
+            made = Poller(self._aws.sqs(reading.target), reading, absent, self._long_polls)
+            self._pollers[address] = made, asyncio.create_task(_run_forever(made), name="sqs-poller")
+            self._long_polls.queues = len(self._pollers)
+        poller, _ = self._pollers[address]
+        if owner:
+            poller.reading = reading
+        poller.messages.join(key, on_news, owner=owner)
+        return poller
+
+    async def leave(self, key: Key) -> None:
+        """`key` reads nothing any more. A poller without readers ends."""
+        for poller, _ in self._pollers.values():
+            poller.messages.leave(key)
+        await self._end([address for address, (poller, _) in self._pollers.items() if poller.messages.idle])
+
+    async def close(self) -> None:
+        """Stop all pollers."""
+        await self._end(list(self._pollers))
+
+    async def _end(self, addresses: Sequence[Address]) -> None:
+        ended = [self._pollers.pop(address)[1] for address in addresses]
+        self._long_polls.queues = len(self._pollers)
+        await cancel(*ended)
+
+
+async def _run_forever(poller: Poller) -> None:
+    """Polls until it is cancelled: an unexpected answer must not end that."""
+    while True:
+        try:
+            await poller.run()
+        except Exception:
+            logger.exception("polling failed; again in %.0f s", AGAIN_SECONDS)
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 class Receiver:
-    """See the module. `on_news` asks for a pass; `stopped`: nothing is received any more."""
+    """The queues of one resource. `on_news` asks for a pass."""
 
     def __init__(self, key: Key, queues: Queues, on_news: Callable[[], None], scale: float) -> None:
-        self.stopped = False
         self._key = key
         self._queues = queues
         self._on_news = on_news
         self._scale = scale
+        self._stopped = False  # nothing is received any more
         self._readings: Sequence[Reading] = ()
         self._pollers: list[Poller] = []
         self._settling: set[asyncio.Task[None]] = set()
@@ -42,7 +98,7 @@ class Receiver:
 
     def start(self, readings: Sequence[Reading]) -> None:
         """Receive from these queues, unless that is so already. The first is the source."""
-        if self._pollers or self.stopped:
+        if self._pollers or self._stopped:
             return
         self._readings = readings
         self._pollers = [
@@ -50,14 +106,9 @@ class Receiver:
             for number, reading in enumerate(readings)
         ]
 
-    async def pause(self) -> None:
-        """Receive nothing until start()."""
-        self._pollers, self.stopped = [], False
-        await self._queues.leave(self._key)
-
-    async def stop(self) -> None:
-        """Receive nothing more."""
-        self._pollers, self.stopped = [], True
+    async def pause(self, *, stopped: bool = False) -> None:
+        """Receive nothing until start(); nothing more if `stopped`."""
+        self._pollers, self._stopped = [], stopped
         await self._queues.leave(self._key)
 
     async def settled(self) -> None:
@@ -72,53 +123,9 @@ class Receiver:
     # ---------------------------------------------------------------- for a pass
 
     @property
-    def behind(self) -> bool:
-        """Whether the source queue may hold messages that have not been received."""
-        return bool(self._pollers) and self._pollers[0].behind
-
-    @property
-    def problem(self) -> AwsError | None:
-        """Why a queue cannot be read."""
-        return next((p.problem for p in self._pollers if p.problem is not None), None)
-
-    def reception(self, clock: float) -> Reception:
-        """How the queues are read."""
-        if not self._pollers:
-            return Reception()
-        problem, (malformed, fault) = self.problem, self._malformed(clock)
-        return Reception(
-            polling=True,
-            reading=problem is None and all(poller.connected for poller in self._pollers),
-            behind=self.behind,
-            problem=self._complaint(),
-            code=str(problem.error_class) if problem is not None else "",
-            malformed=malformed,
-            fault=fault,
-        )
-
-    def _complaint(self) -> str:
-        """The message about `problem`; "" = there is none."""
-        found = zip((poller.problem for poller in self._pollers), self._readings, strict=True)
-        return next((advice.describe(error, of.field) for error, of in found if error is not None), "")
-
-    def _malformed(self, clock: float) -> tuple[int, str]:
-        """(malformed messages so far, the last one's fault); (0, "") when the last is an hour ago."""
-        found = self._pollers[0].malformed if self._pollers else Malformed()
-        recent = clock - found.at < MALFORMED_SECONDS * self._scale
-        return (found.count, found.fault) if found.count and recent else (0, "")
-
-    def messages(self) -> tuple[tuple[Message, ...], float, bool]:
-        """(messages for the next pass, when the newest of all waiting messages arrived by time.monotonic(),
-        whether more messages wait). Messages of the completion queue come first: an endless flow of events
-        must not delay them."""
-        found = [poller.waiting(self._key) for poller in (*self._pollers[1:], *self._pollers[:1])]
-        newest = max((at for _, at in found), default=0.0)
-        every = tuple(message for messages, _ in found for message in messages)
-        before = itertools.accumulate((len(message.events) or 1 for message in every), initial=0)
-        some = tuple(message for message, events in zip(every, before, strict=False) if events < PASS_EVENTS)
-        return some, newest, len(some) < len(every)
-
-    # ---------------------------------------------------------------- of the source queue
+    def source(self) -> Poller | None:
+        """The poller of the source queue, while it is read."""
+        return self._pollers[0] if self._pollers else None
 
     @property
     def received(self) -> int:
@@ -126,14 +133,38 @@ class Receiver:
         return self._pollers[0].received if self._pollers else 0
 
     @property
-    def receiving(self) -> bool:
-        """Whether the queues are read."""
-        return bool(self._pollers)
+    def problem(self) -> tuple[AwsError, str] | None:
+        """(why a queue cannot be read, the field of the spec with its URL)."""
+        every = zip(self._pollers, self._readings, strict=False)
+        found = ((poller.problems.current, reading.field) for poller, reading in every)
+        return next(((error, field) for error, field in found if error is not None), None)
 
-    def saw(self, visible: int, at: float) -> None:
-        """The source queue's attributes, as of time.monotonic() `at`, report so many visible messages."""
-        if self._pollers:
-            self._pollers[0].saw(visible, at)
+    def reception(self, clock: float) -> Reception:
+        """How the queues are read."""
+        if (source := self.source) is None:
+            return Reception()
+        problem, malformed = self.problem, source.malformed
+        recent = clock - malformed.at < MALFORMED_SECONDS * self._scale
+        return Reception(
+            polling=True,
+            reading=problem is None and all(poller.connected for poller in self._pollers),
+            behind=source.backlog.behind,
+            problem=advice.describe(*problem) if problem is not None else "",
+            code=str(problem[0].error_class) if problem is not None else "",
+            malformed=malformed.count if recent else 0,
+            fault=malformed.fault if recent else "",
+        )
+
+    def messages(self) -> tuple[tuple[Message, ...], float, bool]:
+        """(messages for the next pass, when the newest of all waiting messages arrived by time.monotonic(),
+        whether more messages wait). Messages of the completion queue come first: an endless flow of events
+        must not delay them."""
+        found = [poller.messages.waiting(self._key) for poller in (*self._pollers[1:], *self._pollers[:1])]
+        newest = max((at for _, at in found), default=0.0)
+        every = tuple(message for messages, _ in found for message in messages)
+        before = itertools.accumulate((len(message.events) or 1 for message in every), initial=0)
+        some = tuple(message for message, events in zip(every, before, strict=False) if events < PASS_EVENTS)
+        return some, newest, len(some) < len(every)
 
     # ---------------------------------------------------------------- after a pass
 

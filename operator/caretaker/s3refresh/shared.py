@@ -12,10 +12,10 @@ from caretaker.aws.calls import Aws
 from caretaker.kube.client import KubeClient
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.admission import Admission
+from caretaker.s3refresh.admission import QueueClaims
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter
 from caretaker.s3refresh.credentials import KeyRing
-from caretaker.s3refresh.queues import Queues
+from caretaker.s3refresh.receiver import Queues
 from caretaker.s3refresh.worker import Worker
 
 
@@ -43,8 +43,8 @@ class Shared:
     """See the module. `stopping`: no further call is begun."""
 
     def __init__(self, of: Dependencies) -> None:
-        self.admission = Admission(of.grants)
-        self.queues = Queues(of.aws, self.admission.owner_absent)
+        self.claims = QueueClaims()
+        self.queues = Queues(of.aws, self.claims.has_source)
         self.limiter = ConcurrencyLimiter()
         self.key_ring = KeyRing(of.client, of.add)
         self.workers: dict[Key, Worker] = {}

@@ -104,10 +104,7 @@ class Plan(msgspec.Struct, frozen=True):
     done: tuple[int, ...] = ()  # messages to delete
     returned: tuple[int, ...] = ()  # messages to return to the queue
     unclaimed: tuple[int, ...] = ()  # ends of refreshes that are not on record: another resource's, or old
-    with_events: frozenset[str] = frozenset()  # targets that an event was about
-    matched: int = 0  # events that concern a target
-    unmatched: int = 0  # events of no target
-    filtered: int = 0  # events that spec.filter excludes
+    matches: Matches = Matches()  # of the events of all messages
     wake: float = 0.0
 
 
@@ -131,21 +128,12 @@ class Reception(msgspec.Struct, frozen=True):
 
 
 class SecretRead(msgspec.Struct, frozen=True):
-    """The result of reading a Secret, and when it was read, by time.monotonic()."""
+    """The keys in a Secret, or why there are none, and when it was read, by time.monotonic()."""
 
     name: str
-    found: Keys | Rejection
+    keys: Keys | None
+    rejection: Rejection | None
     at: float
-
-    @property
-    def keys(self) -> Keys | None:
-        """None when there are none."""
-        return self.found if isinstance(self.found, Keys) else None
-
-    @property
-    def rejection(self) -> Rejection | None:
-        """Why there are no keys."""
-        return self.found if isinstance(self.found, Rejection) else None
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -175,7 +163,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     plan_input: PlanInput
     clock: float = 0.0  # when it was taken, by time.monotonic()
     setup: Setup = Setup()
-    rejection: Rejection | None = None
     queue: QueueView = QueueView()
     reception: Reception = Reception()
     blocked: str = ""  # why no refresh can be called

@@ -1,11 +1,22 @@
-"""The status after a pass. Pure: (Snapshot, Plan) -> Status, equal to the stored one if nothing changed."""
+"""The status after a pass, equal to the stored one if nothing changed, and its transitions that are Events.
+
+Pure: (Snapshot, Plan) -> Status. Events follow from the status that stands and the one being written, so that
+a restart repeats nothing. Never one per S3 event.
+"""
+
+from collections.abc import Iterator, Mapping
 
 from caretaker.api import conditions as c
-from caretaker.api.s3refresh import Status
+from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.api.events import Event
+from caretaker.api.s3refresh import Status, TargetStatus
 from caretaker.api.times import format_time
 from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.conditions import conditions_of, queue_of
 from caretaker.s3refresh.snapshot import Plan, Snapshot
+
+_FINE = {Reason.STARTING, Reason.FLUSHING, Reason.NOT_CHECKED, Reason.WAITING, Reason.REFRESHING}
+_APART = (c.QUEUE_REACHABLE, c.TARGETS_RESOLVED)
 
 
 def status_of(snapshot: Snapshot, plan: Plan) -> Status:
@@ -20,3 +31,63 @@ def status_of(snapshot: Snapshot, plan: Plan) -> Status:
         if snapshot.read.spec is None
         else tuple(status_codec.encode(target, plan.phases[target.id]) for target in plan.targets),
     )
+
+
+def transitions(before: Status, after: Status, *, expired: bool = False) -> list[Event]:
+    """The Events between two statuses. `expired`: events may have been lost before they were received."""
+    events = [*_expired(expired), *_conditions(before, after)]
+    old = {target.id: target for target in before.targets}
+    for target in after.targets:
+        events += _target(old, target)
+    return events
+
+
+def given_up(why: str) -> Event:
+    """The resource is deleted without the refreshes that onDelete: Flush asks for."""
+    message = f"the resource is deleted without a last refresh, and its dirty folders stay stale: {why}"
+    return Event("Warning", "FlushGivenUp", message)
+
+
+def _expired(expired: bool) -> Iterator[Event]:
+    if expired:
+        yield Event(
+            "Warning",
+            "EventsMayHaveExpired",
+            "the queue was not read for long, or by another resource, or its dead-letter queue grew: "
+            "everything is refreshed",
+        )
+
+
+def _target(old: Mapping[str, TargetStatus], now: TargetStatus) -> Iterator[Event]:
+    was = old.get(now.id, TargetStatus(id=now.id))
+    before, last = was.last, now.last
+    accepted = last.accepted_at if last is not None else None
+    if last is not None and accepted and accepted != (before.accepted_at if before is not None else None):
+        what = (
+            "everything"
+            if now.in_flight is not None and "/" in now.in_flight.folders and (now.in_flight.recursive)
+            else f"{last.folders} folder(s)"
+        )
+        yield Event("Normal", "RefreshStarted", f"{now.id}: {what}")
+    failure, earlier = now.failure, was.failure
+    if failure is not None and (earlier is None or earlier.code != failure.code):
+        yield Event("Warning", "RefreshFailed", f"{now.id}: {failure.code}: {failure.message}")
+    lost = last is not None and last.result == "Lost" and (before is None or before.result != "Lost")
+    if lost:
+        yield Event("Warning", Reason.COMPLETION_LOST, f"{now.id}: the end of its refresh was not heard of")
+
+
+def _conditions(before: Status, after: Status) -> Iterator[Event]:
+    for kind in (c.QUEUE_REACHABLE, c.TARGETS_RESOLVED, c.READY):
+        was, now = c.find(before.conditions, kind), c.find(after.conditions, kind)
+        if now is None or now.status != "False" or now.reason in _FINE:
+            continue
+        unchanged = was is not None and (was.status, was.reason) == (now.status, now.reason)
+        reported = kind == c.READY and any(
+            other.reason == now.reason for other in after.conditions if other.type in _APART
+        )
+        if not unchanged and not reported:
+            yield Event("Warning", now.reason, now.message)
+    malformed = c.find(after.conditions, c.MALFORMED_MESSAGES)
+    if malformed is not None and c.find(before.conditions, c.MALFORMED_MESSAGES) is None:
+        yield Event("Warning", c.MALFORMED_MESSAGES, malformed.message)

@@ -4,10 +4,16 @@ Pure. A record that cannot be read back counts as lost, and then everything of i
 too many, never one too few.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from caretaker.api import s3refresh as wire
 from caretaker.api.times import format_micros, parse_time
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
 from caretaker.s3refresh.folders import ROOT, Request, Scope
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 def decode(status: wire.TargetStatus, now: float) -> TargetState:
@@ -17,100 +23,59 @@ def decode(status: wire.TargetStatus, now: float) -> TargetState:
         moment = parse_time(text)
         return now if moment is None else moment
 
-    dirty, claim, in_flight, last, failure = (
-        status.dirty,
-        status.claim,
-        status.in_flight,
-        status.last,
-        status.failure,
-    )
+    def scope(one: wire.ScopeStatus) -> DirtyScope:
+        later = _if(lambda later: DirtyScope(when(later.since), _scope(later)), one.later)
+        return DirtyScope(when(one.since), _scope(one), one.closed, later, one.max_folders)
+
+    def claim(one: wire.ClaimStatus) -> Claim:
+        since = when(one.since)
+        return Claim(one.id, one.owner, when(one.started_at), _request(one), since, one.attempt)
+
+    def in_flight(one: wire.InFlightStatus) -> InFlight:
+        return InFlight(one.notification_id, when(one.accepted_at), _request(one))
+
+    def last(one: wire.LastStatus) -> LastCall:
+        return LastCall(
+            requested_at=parse_time(one.requested_at) or 0.0,
+            accepted_at=parse_time(one.accepted_at) or 0.0,
+            completed_at=parse_time(one.completed_at) or 0.0,
+            full_at=parse_time(one.full_at) or 0.0,
+            full_seconds=one.full_seconds or 0.0,
+            folders=one.folders,
+            result=one.result,
+        )
+
+    def failure(one: wire.FailureStatus) -> Failure:
+        return Failure(one.count, one.code, one.message, when(one.next_attempt_at))
+
     return TargetState(
         id=status.id,
         location=status.location,
-        dirty=None
-        if dirty is None
-        else DirtyScope(
-            when(dirty.since),
-            _scope(dirty),
-            dirty.closed,
-            None if dirty.later is None else DirtyScope(when(dirty.later.since), _scope(dirty.later)),
-            dirty.max_folders,
-        ),
-        claim=None
-        if claim is None
-        else Claim(
-            claim.id,
-            claim.owner,
-            when(claim.started_at),
-            Request(claim.folders or (ROOT,), recursive=claim.recursive or not claim.folders),
-            when(claim.since),
-            claim.attempt,
-        ),
-        in_flight=None
-        if in_flight is None
-        else InFlight(
-            in_flight.notification_id,
-            when(in_flight.accepted_at),
-            Request(in_flight.folders or (ROOT,), recursive=in_flight.recursive or not in_flight.folders),
-        ),
-        last=LastCall()
-        if last is None
-        else LastCall(
-            requested_at=parse_time(last.requested_at) or 0.0,
-            accepted_at=parse_time(last.accepted_at) or 0.0,
-            completed_at=parse_time(last.completed_at) or 0.0,
-            full_at=parse_time(last.full_at) or 0.0,
-            full_seconds=last.full_seconds or 0.0,
-            folders=last.folders,
-            result=last.result,
-        ),
-        failure=None
-        if failure is None
-        else Failure(failure.count, failure.code, failure.message, when(failure.next_attempt_at)),
+        dirty=_if(scope, status.dirty),
+        claim=_if(claim, status.claim),
+        in_flight=_if(in_flight, status.in_flight),
+        last=_if(last, status.last) or LastCall(),
+        failure=_if(failure, status.failure),
     )
 
 
 def encode(target: TargetState, phase: Phase) -> wire.TargetStatus:
     """The target as status has it. Times have microseconds: a second less would break minInterval."""
-    dirty, claim, in_flight, failure = target.dirty, target.claim, target.in_flight, target.failure
     return wire.TargetStatus(
         id=target.id,
         phase=phase,
         location=target.location,
-        dirty=None
-        if dirty is None
-        else wire.ScopeStatus(
-            *_waits(dirty),
-            closed=dirty.closed,
-            later=None if dirty.later is None else wire.LaterStatus(*_waits(dirty.later)),
-            max_folders=dirty.most,
-        ),
-        claim=None
-        if claim is None
-        else wire.ClaimStatus(
-            id=claim.id,
-            owner=claim.owner,
-            started_at=format_micros(claim.started_at),
-            since=format_micros(claim.since),
-            folders=claim.request.folders,
-            recursive=claim.request.recursive,
-            attempt=claim.attempt,
-        ),
-        in_flight=None
-        if in_flight is None
-        else wire.InFlightStatus(
-            notification_id=in_flight.notification_id,
-            accepted_at=format_micros(in_flight.accepted_at),
-            folders=in_flight.request.folders,
-            recursive=in_flight.request.recursive,
-        ),
+        dirty=_if(_dirty, target.dirty),
+        claim=_if(_claim, target.claim),
+        in_flight=_if(_in_flight, target.in_flight),
         last=_last(target.last),
-        failure=None
-        if failure is None
-        else wire.FailureStatus(
-            failure.count, failure.code, failure.message[:1024], format_micros(failure.next_attempt_at)
-        ),
+        failure=_if(_failure, target.failure),
     )
+
+
+def _if(make: Callable[[P], R], part: P | None) -> R | None:
+    """None of none."""
+    return None if part is None else make(part)
 
 
 def _scope(status: wire.LaterStatus) -> Scope:
@@ -120,6 +85,36 @@ def _scope(status: wire.LaterStatus) -> Scope:
 def _waits(dirty: DirtyScope) -> tuple[str, bool, tuple[str, ...], tuple[str, ...]]:
     scope = dirty.scope
     return format_micros(dirty.since), scope.all, tuple(sorted(scope.folders)), tuple(sorted(scope.trees))
+
+
+def _request(one: wire.ClaimStatus | wire.InFlightStatus) -> Request:
+    return Request(one.folders or (ROOT,), recursive=one.recursive or not one.folders)
+
+
+def _dirty(dirty: DirtyScope) -> wire.ScopeStatus:
+    later = _if(lambda later: wire.LaterStatus(*_waits(later)), dirty.later)
+    return wire.ScopeStatus(*_waits(dirty), closed=dirty.closed, later=later, max_folders=dirty.most)
+
+
+def _claim(claim: Claim) -> wire.ClaimStatus:
+    return wire.ClaimStatus(
+        id=claim.id,
+        owner=claim.owner,
+        started_at=format_micros(claim.started_at),
+        since=format_micros(claim.since),
+        folders=claim.request.folders,
+        recursive=claim.request.recursive,
+        attempt=claim.attempt,
+    )
+
+
+def _in_flight(one: InFlight) -> wire.InFlightStatus:
+    accepted_at, request = format_micros(one.accepted_at), one.request
+    return wire.InFlightStatus(one.notification_id, accepted_at, request.folders, request.recursive)
+
+
+def _failure(one: Failure) -> wire.FailureStatus:
+    return wire.FailureStatus(one.count, one.code, one.message[:1024], format_micros(one.next_attempt_at))
 
 
 def _last(last: LastCall) -> wire.LastStatus | None:

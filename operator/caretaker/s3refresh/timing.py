@@ -1,16 +1,24 @@
-"""When a target's next call may start, and since when it waits for its gateway.
+"""When a target's next call may start, and since when it waits for its gateway; the times of this process.
 
-Pure. Wall-clock times of a record count only where this process has not measured the time itself.
+Pure: a caller gives the time. Wall clocks jump and differ between operators: times of a record count only
+where this process has not measured the time itself, by its monotonic clock. A new process starts to count
+anew: a refresh is later at worst.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
+from caretaker.api.times import format_micros
 from caretaker.s3refresh import debounce, folders
 from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Phase, TargetState
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
+
+_Call = tuple[str, str, int]
+ROUNDED: Final = 1e-3  # seconds: status rounds times, so a time may be this much later when it is read back
 
 
 class TargetTimes(msgspec.Struct, frozen=True):
@@ -126,11 +134,8 @@ def phase_of(target: TargetState, start: float | None, now: float) -> Phase:
 
 def wanting_of(targets: Iterable[TargetState], shares: Mapping[str, Share]) -> dict[str, int]:
     """Group -> number of its dirty targets: each needs a slot now or later."""
-    found: dict[str, int] = {}
-    for target in targets:
-        if target.dirty is not None and (share := shares.get(target.id)) is not None and share.ready:
-            found[share.group] = found.get(share.group, 0) + 1
-    return found
+    ready = (shares[target.id] for target in targets if target.dirty is not None and target.id in shares)
+    return Counter(share.group for share in ready if share.ready)
 
 
 def others(
@@ -162,3 +167,73 @@ def resynced(target: TargetState, options: DebounceOptions, now: float) -> Targe
     if at is None or now < at or target.claim is not None or target.in_flight is not None:
         return target
     return debounce.mark(target, folders.EVERYTHING, now)
+
+
+class _Observed(msgspec.Struct, frozen=True):
+    """When this process first observed the present record of a target. Times are `clock` seconds."""
+
+    event: float | None  # the last event; None = none in this life
+    dirty: tuple[float, float] | None  # dirty since: (by its record, by this clock)
+    claim: tuple[tuple[str, str, int] | None, float]
+    call: tuple[_Call, float]
+
+
+class TargetTracker:
+    """One resource's targets. Times are `clock` seconds, given with every call."""
+
+    def __init__(self) -> None:
+        self._observed: dict[str, _Observed] = {}
+        self._events: dict[str, float] = {}  # since the last update
+
+    def record_events(self, names: Iterable[str], clock: float) -> None:
+        """Events of these targets have arrived."""
+        self._events.update(dict.fromkeys(names, clock))
+
+    def times(self, targets: Iterable[TargetState], clock: float) -> dict[str, TargetTimes]:
+        """The times of each of the present targets. Nothing is stored."""
+        return {target.id: _times(target, self._observe(target, clock), clock) for target in targets}
+
+    def update(self, targets: Iterable[TargetState], clock: float) -> None:
+        """Store the times of the present targets; drop all others."""
+        self._observed = {target.id: self._observe(target, clock) for target in targets}
+        self._events = {}
+
+    def _observe(self, target: TargetState, clock: float) -> _Observed:
+        call_of = _claimed(target)
+        call = _call(target)
+        before = self._observed.get(target.id) or _Observed(None, None, (call_of, clock), (call, clock))
+        event, dirty = self._events.get(target.id, before.event), None
+        if target.dirty is not None:
+            since, at = before.dirty or (target.dirty.since, clock)
+            if target.dirty.since > since + ROUNDED:  # these changes are newer than the ones noted before
+                at = clock
+            dirty = (target.dirty.since, at)
+            event = clock if event is None else event  # of another life: quiet from now on
+        return _Observed(
+            event,
+            dirty,
+            before.claim if before.claim[0] == call_of else (call_of, clock),
+            before.call if before.call[0] == call else (call, clock),
+        )
+
+
+def _times(target: TargetState, observed: _Observed, clock: float) -> TargetTimes:
+    return TargetTimes(
+        last_event=None if observed.event is None else clock - observed.event,
+        dirty_for=clock - observed.dirty[1] if observed.dirty is not None else 0.0,
+        claim_age=clock - observed.claim[1] if target.claim is not None else 0.0,
+        called_for=clock - observed.call[1],
+    )
+
+
+def _claimed(target: TargetState) -> tuple[str, str, int] | None:
+    """Taken over, a claim is as young as a new one: else two operators would take it from each other."""
+    held = target.claim
+    return (held.id, held.owner, held.attempt) if held is not None else None
+
+
+def _call(target: TargetState) -> _Call:
+    """The last call, the same whether it was just made or is read back: the record has microseconds, a clock
+    more. A failure may be a call that was accepted without a word: it counts from when that is known."""
+    failures = target.failure.count if target.failure is not None else 0
+    return format_micros(target.last.requested_at), format_micros(target.last.accepted_at), failures

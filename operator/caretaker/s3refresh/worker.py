@@ -5,28 +5,119 @@ lost at any time: the record is in the resource's status.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
-from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Sqs
+from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.debounce import Claim
-from caretaker.s3refresh.discoverer import Discoverer
-from caretaker.s3refresh.inspection import QueueInspector
+from caretaker.s3refresh.debounce import UNKNOWN, Claim
+from caretaker.s3refresh.inspection import Discoverer, QueueInspector
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.queue_view import QueueView
-from caretaker.s3refresh.queues import Queues
-from caretaker.s3refresh.receiver import Receiver
-from caretaker.s3refresh.refresh_calls import RefreshCalls, RefreshEnds
-from caretaker.s3refresh.snapshot import Discovery, Plan, Reception, Result
-from caretaker.s3refresh.target_tracker import TargetTracker
+from caretaker.s3refresh.receiver import Queues, Receiver
+from caretaker.s3refresh.snapshot import Discovery, End, Plan, Reception, Result
 from caretaker.s3refresh.targets import TargetClient
+from caretaker.s3refresh.timing import TargetTracker
 from caretaker.s3refresh.worker_config import WorkerConfig
+
+logger = logging.getLogger(__name__)
+
+ENDS_SECONDS: Final = 5.0  # between two questions for the ends of refreshes in flight
+
+
+class RefreshCalls:
+    """The calls under way. `results`: those that no pass has written yet. `on_result` asks for a pass,
+    `on_failed` is called for a call that has failed."""
+
+    def __init__(self, on_result: Callable[[], None], on_failed: Callable[[], None]) -> None:
+        self.results: list[Result] = []
+        self._on_result = on_result
+        self._on_failed = on_failed
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._written = asyncio.Event()  # every result is on record
+        self._written.set()
+
+    @property
+    def running(self) -> frozenset[str]:
+        """Claims whose calls are under way, or whose results no pass has written yet."""
+        return frozenset(self._calls) | {result.claim_id for result in self.results}
+
+    def launch(self, target: TargetClient, calls: Iterable[tuple[Share, Claim]]) -> None:
+        """Make the calls that are on record."""
+        for share, claim in calls:
+            work = self._call(target, share, claim)
+            self._calls[claim.id] = asyncio.create_task(work, name="s3refresh-call")
+
+    def record(self, written: Iterable[Result]) -> None:
+        """These results are on record."""
+        past = set(map(id, written))
+        self.results = [result for result in self.results if id(result) not in past]
+        if not self.results:
+            self._written.set()
+
+    async def recorded(self) -> None:
+        """Wait until the calls under way are answered and every result is on record."""
+        if self._calls:
+            await asyncio.wait(self._calls.values())
+        await self._written.wait()
+
+    async def end(self) -> None:
+        """Cancel the calls under way."""
+        await cancel(*self._calls.values())
+
+    async def _call(self, target: TargetClient, share: Share, claim: Claim) -> None:
+        try:
+            result = await target.refresh(share, claim)
+        except NotLeader as error:  # the guard: nothing was sent
+            result = Result(share.id, claim.id, code="NotLeader", message=str(error))
+        except Exception as error:
+            logger.exception("the call for %s failed", share.id)
+            result = Result(share.id, claim.id, code=UNKNOWN, message=f"{type(error).__name__}: {error}")
+        finally:
+            self._calls.pop(claim.id, None)
+        self.results.append(result)
+        self._written.clear()
+        if result.code:
+            self._on_failed()
+        self._on_result()
+
+
+class RefreshEnds:
+    """`ends`: those that no pass has written yet. `on_result` asks for a pass."""
+
+    def __init__(self, on_result: Callable[[], None], scale: float) -> None:
+        self.ends: tuple[End, ...] = ()
+        self._on_result = on_result
+        self._scale = scale
+        self._in_flight: frozenset[str] = frozenset()  # ids of refreshes
+        self._any_in_flight = asyncio.Event()
+
+    def set_in_flight(self, names: Iterable[str]) -> None:
+        """By the record, these refreshes are in flight now; the ends that were handed in are recorded."""
+        self._in_flight, self.ends = frozenset(names), ()
+        if self._in_flight:
+            self._any_in_flight.set()
+        else:
+            self._any_in_flight.clear()
+
+    async def watch(self, target: TargetClient) -> None:
+        """Ask for the ends of refreshes in flight, if the target can be asked."""
+        while target.idempotent:
+            await self._any_in_flight.wait()
+            await asyncio.sleep(ENDS_SECONDS * self._scale)
+            try:
+                self.ends = tuple(await target.ended(self._in_flight))
+            except Exception:  # an unexpected answer must not end the resource's work
+                logger.exception("the ends of refreshes cannot be asked for")
+            if self.ends:
+                self._on_result()
 
 
 class PassRequests(msgspec.Struct, frozen=True):
@@ -69,9 +160,9 @@ class Worker:
         self.config: WorkerConfig | None = None
         self.memory = PassMemory()
         self.receiver = Receiver(key, queues, ask.on_news, scale)
-        self.calls = RefreshCalls(ask.on_result)
-        self.ends = RefreshEnds(ask.on_result, scale)
         self.discoverer = Discoverer(ask.on_news, scale)
+        self.calls = RefreshCalls(ask.on_result, self.discoverer.ask)
+        self.ends = RefreshEnds(ask.on_result, scale)
         self.inspector = QueueInspector(self.receiver, ask.on_news, scale)
         self._target: TargetClient | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -88,7 +179,7 @@ class Worker:
             """Not before every target is known, or an event would seem to have no target."""
             self.receiver.start(config.readings)
 
-        discovery = self.discoverer.run(target, config.target_type, config.rediscover, read)
+        discovery = self.discoverer.run(target, config, read)
         with log.outside_pass():
             self._tasks = [
                 asyncio.create_task(self.ends.watch(target), name="s3refresh-ends"),
@@ -102,14 +193,12 @@ class Worker:
         await cancel(*tasks)
         await self.receiver.pause()
         self.config = None
-        self.discoverer.reset()
-        self.inspector.reset()
+        self.discoverer.discovery, self.inspector.view = Discovery(), QueueView()
 
     async def quiesce(self) -> None:
         """Receive nothing more; return once calls under way are answered, and that is written."""
-        await self.receiver.stop()
-        await asyncio.gather(self.calls.answered(), self.receiver.settled())
-        await self.calls.recorded()
+        await self.receiver.pause(stopped=True)
+        await asyncio.gather(self.calls.recorded(), self.receiver.settled())
 
     async def end(self) -> None:
         """The resource is gone, or this process is to do nothing more."""
@@ -117,11 +206,6 @@ class Worker:
         await asyncio.gather(self.calls.end(), self.receiver.end())
 
     # ---------------------------------------------------------------- for a pass
-
-    @property
-    def problem(self) -> AwsError | None:
-        """Why a queue cannot be read."""
-        return self.receiver.problem
 
     def state(self, clock: float) -> WorkerState:
         """What a pass reads."""
@@ -139,9 +223,6 @@ class Worker:
         """The status stands: messages may go, calls may be made, and these results are on record."""
         self.calls.record(written)
         self.receiver.settle(plan)
-        self._launch(plan.calls)
-        self.ends.set_in_flight(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
-
-    def _launch(self, calls: Iterable[tuple[Share, Claim]]) -> None:
         if self._target is not None:  # begin() has set it wherever a plan has calls
-            self.calls.launch(self._target, calls, self.discoverer.ask)
+            self.calls.launch(self._target, plan.calls)
+        self.ends.set_in_flight(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)

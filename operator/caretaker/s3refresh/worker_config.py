@@ -8,10 +8,10 @@ import msgspec
 from caretaker.api.aws import queue_arn
 from caretaker.api.s3refresh import Spec, SQSSource
 from caretaker.aws.identity import ClientKey, Keys, User
+from caretaker.s3refresh.queue_view import SOURCE
 from caretaker.s3refresh.resource import seconds
 from caretaker.s3refresh.target_types import TargetType, target_type_of
 
-SOURCE: Final = "spec.source.sqs.queueURL"
 MOST_WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
 
 

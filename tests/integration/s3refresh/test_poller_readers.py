@@ -12,7 +12,7 @@ from awsdoubles.sqsproxy.proxy import SqsProxy
 from awsdoubles.sqsproxy.rules import Match, Slow
 from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.kube.errors import NotLeader
-from caretaker.s3refresh import deletions, inflight
+from caretaker.s3refresh import inflight, poller
 from caretaker.s3refresh.poller import BATCH, MOST_RECEIVES
 from testbed.paths import CHECKOUT
 from testing.aws import Aws
@@ -81,7 +81,7 @@ async def test_what_concerns_two_readers_is_deleted_when_both_are_done(aws: Aws,
 async def test_what_one_reader_keeps_is_not_deleted_by_the_other(
     last: str, aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deletions, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(poller, "AGAIN_SECONDS", 0)
     queue = aws.queue()
     send(aws, queue, completion("n-1"))
     async with polling(calls, aws.url, queue) as at_work:
@@ -110,7 +110,7 @@ async def test_a_reader_of_completions_never_deletes_what_it_is_not_asked_about(
         again = at_work.poller.received
         await at_work.until(lambda: at_work.poller.received >= again + 2)
         assert at_work.waiting(OTHER) == ()
-        assert at_work.poller.deleted == 2
+        assert at_work.poller.deletions.deleted == 2
         at_work.join(OWNER, owner=True)
         await at_work.until(lambda: len(at_work.waiting(OWNER)) == 2)
         await left(aws, queue, 0, at_work, OWNER, OTHER)
@@ -152,7 +152,7 @@ async def test_an_end_that_nobody_knows_waits_for_a_reader_that_joins_late(
         await left(aws, queue, 0, at_work)
         at_work.join("third")
         assert len(ids(at_work, "third")) == 1, "deleted, and remembered"
-        at_work.poller.leave("third")
+        at_work.poller.messages.leave("third")
         at_work.join("fourth")
         await at_work.done("fourth")
         at_work.join("fifth")
@@ -222,15 +222,15 @@ async def test_what_a_reader_had_not_answered_for_when_it_left_comes_again(aws: 
     async with polling(calls, aws.url, queue) as at_work:
         at_work.join(OTHER)
         await at_work.until(lambda: at_work.keys() == ["a/1"] and ids(at_work, OTHER) == {"n-1"})
-        at_work.poller.leave(OWNER)
-        assert not at_work.poller.idle
+        at_work.poller.messages.leave(OWNER)
+        assert not at_work.poller.messages.idle
         await at_work.done(OTHER)
         assert at_work.waiting(OWNER) == ()
         at_work.join(OWNER, owner=True)
         await at_work.until(lambda: at_work.keys() == ["a/1"] and ids(at_work, OTHER) == {"n-1"})
-        at_work.poller.leave(OTHER)
-        at_work.poller.leave(OWNER)
-        assert at_work.poller.idle
+        at_work.poller.messages.leave(OTHER)
+        at_work.poller.messages.leave(OWNER)
+        assert at_work.poller.messages.idle
 
 
 async def test_a_backlog_comes_in_by_several_receives_at_a_time(

@@ -14,8 +14,7 @@ from caretaker.api import daemontask, durations, ecs, names, s3refresh
 from caretaker.api.conditions import MAX_MESSAGE
 from caretaker.daemontask import results
 from caretaker.registry import DAEMON_TASK, KINDS, S3_AGGREGATED_REFRESH, KindInfo
-from caretaker.s3refresh import folders
-from caretaker.s3refresh.targets import factory
+from caretaker.s3refresh import folders, targets
 from testing import manifests
 
 CRDS = Path(__file__).parents[3] / "crds"
@@ -63,7 +62,7 @@ OPAQUE = {
     S3_AGGREGATED_REFRESH: frozenset({"spec.target.job.template"}),
 }
 # The targets make it; of the others it is Spec.
-SPECS: dict[KindInfo, type] = {S3_AGGREGATED_REFRESH: factory.registry().spec}
+SPECS: dict[KindInfo, type] = {S3_AGGREGATED_REFRESH: targets.registry().spec}
 
 
 def case(info: KindInfo) -> Case:

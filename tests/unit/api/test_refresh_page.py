@@ -20,7 +20,7 @@ from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.resource import options_of
 from caretaker.s3refresh.target_types import target_type_of
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 from caretaker.s3refresh.targets.headers import RESERVED
 from caretaker.s3refresh.targets.payload import payload_of
 from testing import manifests
@@ -100,7 +100,7 @@ def test_every_metric_is_told() -> None:
 
 
 def test_every_event_is_told() -> None:
-    source = (ROOT / "operator" / "caretaker" / "s3refresh" / "events.py").read_text()
+    source = (ROOT / "operator" / "caretaker" / "s3refresh" / "status.py").read_text()
     named = set(re.findall(r'"(?:Normal|Warning)",\s*"(\w+)"', source))
     assert len(named) >= 3
     assert sorted(named - WORDS) == []

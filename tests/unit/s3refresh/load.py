@@ -23,8 +23,7 @@ from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.snapshot import Discovery, Message, PlanInput, Result
-from caretaker.s3refresh.target_tracker import TargetTracker
-from caretaker.s3refresh.timing import wanting_of
+from caretaker.s3refresh.timing import TargetTracker, wanting_of
 
 EPOCH = 1_800_000_000.0
 INTERVAL = 60.0  # within which a gateway ignores a second call for a share
@@ -137,7 +136,7 @@ class Resource:
         load.limiter.recorded(self.key)
         self.inbox, self.results = [], []
         self.running -= {result.claim_id for result in results}
-        self._tracker.record_events(made.with_events, now)
+        self._tracker.record_events(made.matches.found, now)
         self._tracker.update(made.targets, now + PATCH)
         for share, claim in made.calls:
             self.running.add(claim.id)

@@ -17,7 +17,15 @@ from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import FINALIZER, Read
-from caretaker.s3refresh.snapshot import Discovery, Malformed, PlanInput, Reception, Rejection, Snapshot
+from caretaker.s3refresh.snapshot import (
+    Discovery,
+    Malformed,
+    PlanInput,
+    Reception,
+    Rejection,
+    Setup,
+    Snapshot,
+)
 from caretaker.s3refresh.targets.storagegateway import Discover, SharesSpec, StorageGatewayTarget
 from testing.s3refreshes import target_spec_of
 
@@ -46,12 +54,14 @@ def view(
 ) -> Snapshot:
     """A resource that does well, but for what is given."""
     more = {"queue": QueueView(checked=True), **more}
+    setup = Setup(rejection=more.pop("rejection", None))
     reception = {name: more.pop(name) for name in Reception.__struct_fields__ if name in more}
     meta = WireMeta(name="r", namespace="ns", generation=3)
     if flushing:
         meta = msgspec.structs.replace(meta, deletion_timestamp=format_time(NOW), finalizers=[FINALIZER])
     return Snapshot(
         read=Read(meta, before or Status(), spec),
+        setup=setup,
         reception=Reception(**{"polling": not flushing, **reception}),
         plan_input=PlanInput(
             targets=targets or (TargetState("share-1"),),

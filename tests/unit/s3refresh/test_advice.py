@@ -4,6 +4,7 @@ import pytest
 
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.s3refresh import advice
+from caretaker.s3refresh.queue_view import SOURCE
 
 
 @pytest.mark.parametrize(
@@ -60,4 +61,4 @@ from caretaker.s3refresh import advice
     ],
 )
 def test_told(error: AwsError, words: str) -> None:
-    assert advice.describe(error, advice.QUEUE) == words
+    assert advice.describe(error, SOURCE) == words

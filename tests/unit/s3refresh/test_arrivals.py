@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from caretaker.api.objects import WireMeta
-from caretaker.s3refresh.arrivals import SLICE, Arrivals
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Scope
+from caretaker.s3refresh.gather import SLICE, Arrivals
 from caretaker.s3refresh.match import Matches, of_buckets
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.snapshot import Discovery, Message
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 from testing.s3refreshes import refresh
 from testing.turns import beside_others
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
-from caretaker.s3refresh.poller import BATCH, Poller, ReceiveOptions
+from caretaker.s3refresh.poller import BATCH, Poller
 from fakes.virtualtime import run
+from testing.s3refreshes import reading
 
 Script = list[int]
 
@@ -40,8 +40,8 @@ class Sqs:
 async def after(*counts: int, wait: int = 20) -> tuple[Poller, list[bool]]:
     """A poller after these receives, and `behind` at each of its notifications."""
     sqs: Any = Sqs(*counts)
-    poller, told = Poller(sqs, ReceiveOptions(SQSSource(queue_url="q"), wait, 60)), []
-    poller.join("owner", lambda: told.append(poller.behind), owner=True)
+    poller, told = Poller(sqs, reading("q", wait)), []
+    poller.messages.join("owner", lambda: told.append(poller.backlog.behind), owner=True)
     task = asyncio.create_task(poller.run())
     async with asyncio.timeout(10):
         await sqs.silent.wait()
@@ -63,12 +63,12 @@ async def after(*counts: int, wait: int = 20) -> tuple[Poller, list[bool]]:
 )
 async def test_receives(counts: Script, behind: bool) -> None:
     poller, _ = await after(*counts)
-    assert poller.behind is behind
+    assert poller.backlog.behind is behind
 
 
 async def test_short_polls_that_the_spec_asks_for_say_nothing_of_the_rest() -> None:
     poller, _ = await after(BATCH, 0, wait=0)
-    assert poller.behind
+    assert poller.backlog.behind
 
 
 async def test_readers_are_told_when_it_changes() -> None:
@@ -88,8 +88,8 @@ async def test_readers_are_told_when_it_changes() -> None:
 )
 async def test_looks(counts: Script, visible: int, ago: float, behind: bool) -> None:
     poller, _ = await after(*counts)
-    poller.saw(visible, time.monotonic() - ago)
-    assert poller.behind is behind
+    poller.backlog.saw(visible, time.monotonic() - ago)
+    assert poller.backlog.behind is behind
 
 
 def test_a_queue_that_cannot_be_read_is_tried_again_ever_later() -> None:
@@ -110,8 +110,8 @@ def test_a_queue_that_cannot_be_read_is_tried_again_ever_later() -> None:
 
     async def asked() -> list[float]:
         sqs: Any = Down()
-        poller = Poller(sqs, ReceiveOptions(SQSSource(queue_url="q"), 20, 60))
-        poller.join("owner", lambda: None, owner=True)
+        poller = Poller(sqs, reading("q"))
+        poller.messages.join("owner", lambda: None, owner=True)
         task = asyncio.create_task(poller.run())
         await sqs.enough.wait()
         task.cancel()
@@ -124,10 +124,10 @@ def test_a_queue_that_cannot_be_read_is_tried_again_ever_later() -> None:
 async def test_a_message_that_is_settled_does_not_wait_for_the_next_pass() -> None:
     """That pass may begin before its deletion: its events would be refreshed twice."""
     poller, _ = await after(3)
-    settled = [message.id for message in poller.waiting("owner")[0]]
+    settled = [message.id for message in poller.messages.waiting("owner")[0]]
     assert len(settled) == 3
     deletion = poller.settle("owner", settled, [])
-    assert poller.waiting("owner")[0] == ()
-    assert poller.deleted == 0
+    assert poller.messages.waiting("owner")[0] == ()
+    assert poller.deletions.deleted == 0
     await deletion
-    assert poller.deleted == 3
+    assert poller.deletions.deleted == 3

@@ -1,7 +1,7 @@
 """Whose a queue is, and who else may hear from it."""
 
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.queue_claims import QueueClaim, QueueClaims
+from caretaker.s3refresh.admission import QueueClaim, QueueClaims
 
 ELDER, YOUNGER, THIRD = (Key("S3AggregatedRefresh", "team", name) for name in ("elder", "younger", "third"))
 OLD, NEW = (False, "2026-01-01T00:00:00Z"), (False, "2026-02-01T00:00:00Z")

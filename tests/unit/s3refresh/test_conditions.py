@@ -11,12 +11,11 @@ from caretaker.aws.errors import ErrorClass
 from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh.conditions import conditions_of, queue_of, regained
 from caretaker.s3refresh.debounce import Claim, Failure, InFlight, LastCall, TargetState
-from caretaker.s3refresh.events import given_up, transitions
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.snapshot import Discovery, Plan, Rejection, Snapshot
-from caretaker.s3refresh.status import status_of
+from caretaker.s3refresh.status import given_up, status_of, transitions
 from unit.s3refresh.states import CALL, CASES, FAILED, NOW, SPEC, view
 
 

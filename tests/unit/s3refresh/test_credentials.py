@@ -59,7 +59,9 @@ async def keys(ring: KeyRing, key: Key, name: str, max_age: float) -> Keys | Rej
     """The keys of a pass, which stores them."""
     read = await ring.read(key, name, max_age)
     ring.store(key, read)
-    return read.found
+    found = read.keys or read.rejection
+    assert found is not None
+    return found
 
 
 @pytest.fixture

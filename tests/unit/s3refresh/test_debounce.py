@@ -14,8 +14,7 @@ from caretaker.api.s3refresh import (
     ScopeStatus,
     TargetStatus,
 )
-from caretaker.s3refresh import debounce, narrowing, status_codec, timing
-from caretaker.s3refresh.allowance import UNCONTENDED, Contention, allowance
+from caretaker.s3refresh import debounce, plan, status_codec, timing
 from caretaker.s3refresh.debounce import (
     Backoff,
     CallError,
@@ -28,7 +27,7 @@ from caretaker.s3refresh.debounce import (
 )
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.options import DebounceOptions, at_once
+from caretaker.s3refresh.options import UNCONTENDED, Contention, DebounceOptions, allowance, at_once
 from caretaker.s3refresh.timing import TargetTimes
 
 NOW = 1_800_000_000.0
@@ -245,9 +244,7 @@ class TestRefused:
     def refused(self, target: TargetState, at: float = NOW, retry_after: float = 0.0) -> TargetState:
         claim = target.claim
         assert claim is not None
-        return narrowing.refused(
-            target, claim.id, CallError("Bad", "no", retry_after), Backoff(OPTIONS, at, 1.0)
-        )
+        return plan.refused(target, claim.id, CallError("Bad", "no", retry_after), Backoff(OPTIONS, at, 1.0))
 
     def claimed(self, *names: str, **more: Any) -> TargetState:
         call = Request(names, recursive=False)
@@ -270,7 +267,7 @@ class TestRefused:
     def test_an_answer_to_another_call_changes_nothing(self) -> None:
         failure = Failure(1, "Bad", "no", NOW - 5)
         for target in (TargetState("t", failure=failure), self.claimed(*self.NAMES, failure=failure)):
-            after = narrowing.refused(target, "c0", CallError("Bad", "no", 0.0), Backoff(OPTIONS, NOW, 1.0))
+            after = plan.refused(target, "c0", CallError("Bad", "no", 0.0), Backoff(OPTIONS, NOW, 1.0))
             assert after is target
 
     def test_the_first_event_of_both_counts(self) -> None:

@@ -89,7 +89,7 @@ async def test_a_gather_only_reads(on_delete: str) -> None:
     assert snapshot.setup.config is not None
     assert {verb for verb, _ in api.asked} == {"get"}
     assert (kind._shared.workers, tasks(), added) == ({}, set(), [])
-    assert not kind._shared.admission.owner_absent(snapshot.setup.config.source.arn)
+    assert not kind._shared.claims.has_source(snapshot.setup.config.source.arn)
 
 
 async def test_before_the_status_its_tasks_begin_and_its_queue_is_claimed() -> None:
@@ -101,9 +101,9 @@ async def test_before_the_status_its_tasks_begin_and_its_queue_is_claimed() -> N
     await kind.before(snapshot, kind.plan(snapshot))
     assert [verb for verb, _ in api.asked] == ["get", "list"], "the calls of former leaders are read"
     assert tasks() == {"s3refresh-ends", "s3refresh-discover", "s3refresh-check"}
-    assert kind._shared.admission.owner_absent(snapshot.setup.config.source.arn)
+    assert kind._shared.claims.has_source(snapshot.setup.config.source.arn)
     kind.forget(KEY)
-    assert not kind._shared.admission.owner_absent(snapshot.setup.config.source.arn)
+    assert not kind._shared.claims.has_source(snapshot.setup.config.source.arn)
     await kind.stop()
     if ending := [one for one in asyncio.all_tasks() if one.get_name() in tasks()]:
         await asyncio.wait(ending, timeout=10)
@@ -120,7 +120,7 @@ async def test_a_finalizer_is_written_before_any_task_begins_and_the_pass_runs_a
     assert api.asked[1:] == [("patch", {"metadata": {"resourceVersion": "7", "finalizers": [FINALIZER]}})]
     assert tasks() == set()
     assert snapshot.setup.config is not None
-    assert not kind._shared.admission.owner_absent(snapshot.setup.config.source.arn), "nor is a queue claimed"
+    assert not kind._shared.claims.has_source(snapshot.setup.config.source.arn), "nor is a queue claimed"
 
 
 async def test_a_finalizer_that_a_webhook_takes_off_does_not_keep_the_resource_from_its_work() -> None:

@@ -150,7 +150,7 @@ def test_what_a_gateway_writes_is_news_for_the_others() -> None:
         messages=(event("a/1", **by_gateway),),
         filter=Filter(ignore_principals=("*:StorageGateway",)),
     )
-    assert (only(asked).dirty, asked.filtered) == (None, 1)
+    assert (only(asked).dirty, asked.matches.filtered) == (None, 1)
 
 
 def test_a_refresh_waits_until_the_upload_is_over() -> None:

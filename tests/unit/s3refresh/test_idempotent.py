@@ -24,8 +24,7 @@ from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.snapshot import Discovery, End, Plan, PlanInput, Result
-from caretaker.s3refresh.target_tracker import TargetTracker
-from caretaker.s3refresh.timing import TargetTimes
+from caretaker.s3refresh.timing import TargetTimes, TargetTracker
 
 NOW = 1_800_000_000.0
 BUCKET = of_buckets(["bucket"])[0]

@@ -6,10 +6,15 @@ from typing import Any, Final
 
 import pytest
 
-from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.session import Options
-from caretaker.s3refresh.longpolls import MOST_LONG_POLLS, LongPolls
-from caretaker.s3refresh.poller import BATCH, MOST_RECEIVES, Poller, ReceiveOptions
+from caretaker.s3refresh.poller import (
+    BATCH,
+    MOST_LONG_POLLS,
+    MOST_RECEIVES,
+    LongPolls,
+    Poller,
+)
+from testing.s3refreshes import reading
 
 QUEUES: Final = 400
 BUSY: Final = "busy"
@@ -70,12 +75,9 @@ async def idle() -> Any:
     sqs: Any = Sqs()
     long_polls = LongPolls()
     long_polls.queues = QUEUES
-    pollers = [
-        Poller(sqs, ReceiveOptions(SQSSource(queue_url=f"q{n}"), 20, 60), long_polls=long_polls)
-        for n in range(QUEUES)
-    ]
+    pollers = [Poller(sqs, reading(f"q{n}"), long_polls=long_polls) for n in range(QUEUES)]
     for poller in pollers:
-        poller.join("owner", lambda: None, owner=True)
+        poller.messages.join("owner", lambda: None, owner=True)
     tasks = [asyncio.create_task(poller.run()) for poller in pollers]
     await settled(sqs)
     yield sqs, long_polls
@@ -88,14 +90,14 @@ async def idle() -> Any:
 async def test_a_backlog_comes_in_though_more_queues_are_idle_than_there_are_threads(idle: Any) -> None:
     """Without turns all threads waited for idle queues, 20 s each: 4 to 8 messages a second."""
     sqs, long_polls = idle
-    busy = Poller(sqs, ReceiveOptions(SQSSource(queue_url=BUSY), 20, 60), long_polls=long_polls)
+    busy = Poller(sqs, reading(BUSY), long_polls=long_polls)
 
     def settle() -> None:
-        numbers = [message.id for message in busy.waiting("owner")[0]]
+        numbers = [message.id for message in busy.messages.waiting("owner")[0]]
         chores.add(asyncio.ensure_future(busy.settle("owner", numbers, [])))
 
     chores: set[asyncio.Future[None]] = set()
-    busy.join("owner", settle, owner=True)
+    busy.messages.join("owner", settle, owner=True)
     task = asyncio.create_task(busy.run())
     for _ in range(2000):
         await asyncio.sleep(0)

@@ -5,18 +5,22 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry
 
-from caretaker.api.s3refresh import Filter
-from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Filter, Status
+from caretaker.obs.s3refresh_metrics import STATES, S3RefreshMetrics
 from caretaker.s3refresh.debounce import UNKNOWN, Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.metrics import observe
+from caretaker.s3refresh.metrics import count, show
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
-from caretaker.s3refresh.snapshot import Discovery, End, Message, PlanInput, Result
+from caretaker.s3refresh.queue_view import QueueView
+from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.snapshot import Discovery, End, Message, PlanInput, Result, Snapshot
 
 NOW = 1_800_000_000.0
+NOT_CHECKED = QueueView()
 CALL = Request(("/", "a"), recursive=False)
 CLAIM = Claim("c", "me", NOW - 9, CALL, NOW - 40)
 CLAIMED = TargetState("one", claim=CLAIM)
@@ -31,14 +35,16 @@ CASES = {
 }
 
 
-def counted(target: TargetState, **came: object) -> tuple[CollectorRegistry, int]:
+def counted(
+    target: TargetState, queue: QueueView = NOT_CHECKED, **came: object
+) -> tuple[CollectorRegistry, int]:
     """One pass over one bucket's Job, with 7 matched events before it."""
     registry = CollectorRegistry()
     given: dict[str, object] = {
         "options": DebounceOptions(tracked=True, assume_after=math.inf, completion_timeout=math.inf),
         **came,
     }
-    snapshot = PlanInput(
+    inputs = PlanInput(
         targets=(target,),
         first=False,
         discovery=Discovery(True, (Share(id="one", arn="", bucket="b", group=""),)),
@@ -50,8 +56,10 @@ def counted(target: TargetState, **came: object) -> tuple[CollectorRegistry, int
         running=frozenset({"c"}),
         **given,  # type: ignore[arg-type]
     )
-    since = observe(S3RefreshMetrics(registry), ("ns", "r"), snapshot, plan(snapshot), 7)
-    return registry, since
+    metrics, made = S3RefreshMetrics(registry), plan(inputs)
+    read = Read(WireMeta(name="r", namespace="ns"), Status(), None)
+    show(metrics, Snapshot(read, inputs, queue=queue), made)
+    return registry, count(metrics, inputs, made, 7)
 
 
 @pytest.mark.parametrize(("target", "results", "ends", "expected"), CASES.values(), ids=CASES.keys())
@@ -119,6 +127,18 @@ def test_until_when_the_oldest_change_should_be_refreshed(
 
 def told(registry: CollectorRegistry, name: str) -> float | None:
     return registry.get_sample_value(f"caretaker_s3refresh_{name}")
+
+
+@pytest.mark.parametrize(("checked", "expected"), [(True, [7, 3, 0]), (False, [None] * 3)])
+def test_messages_of_a_queue_that_was_looked_at(checked: bool, expected: list[float | None]) -> None:
+    registry, _ = counted(DIRTY, QueueView(checked=checked, visible=7, in_flight=3))
+    found = [
+        registry.get_sample_value(
+            "caretaker_s3refresh_queue_messages", {"namespace": "ns", "name": "r", "state": state}
+        )
+        for state in STATES
+    ]
+    assert found == expected
 
 
 @pytest.mark.parametrize("seconds", [0.5, 9.0])

@@ -16,8 +16,7 @@ from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.resource import RawRefresh, Read, read
 from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result
-from caretaker.s3refresh.targets import Tools
-from caretaker.s3refresh.targets.factory import make, registry
+from caretaker.s3refresh.targets import Tools, make, registry
 from caretaker.s3refresh.worker_config import worker_config_of
 from testing.s3refreshes import refresh
 

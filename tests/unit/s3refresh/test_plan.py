@@ -50,13 +50,13 @@ def test_an_event_dirties_every_share_of_its_bucket_and_prefix() -> None:
     made = planned(TargetState("one"), TargetState("two"), shares=(ONE, TWO), messages=(put(1, "team/x/a"),))
     assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "team", "team/x"})))
     assert of(made, "two").dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "x"})))
-    assert (made.done, made.returned, made.matched) == ((1,), (), 1)
+    assert (made.done, made.returned, made.matches.matched) == ((1,), (), 1)
 
 
 def test_an_event_of_no_target_is_deleted_only_when_every_share_is_known() -> None:
     messages = (put(1, "a", bucket="other"), put(2, "a"))
     known = planned(TargetState("one"), messages=messages)
-    assert (known.done, known.returned, known.matched, known.unmatched) == ((1, 2), (), 1, 1)
+    assert (known.done, known.returned, known.matches.matched, known.matches.unmatched) == ((1, 2), (), 1, 1)
     unknown = planned(TargetState("one"), messages=messages, complete=False)
     assert (unknown.done, unknown.returned) == ((2,), (1,))
 
@@ -67,7 +67,7 @@ def test_events_that_were_sifted_before_count_as_if_they_were_sifted_now() -> No
     matches = {1: Matches({"one": some}, matched=3, filtered=2)}
     made = planned(TargetState("one"), messages=(message, put(2, "b/c")), matches=matches)
     assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "a", "b"})))
-    assert (made.done, made.matched, made.filtered) == ((1, 2), 4, 2)
+    assert (made.done, made.matches.matched, made.matches.filtered) == ((1, 2), 4, 2)
     homeless = {1: Matches(unmatched=1)}
     unsure = planned(TargetState("one"), messages=(message, put(2, "b/c")), matches=homeless, complete=False)
     assert (unsure.done, unsure.returned) == ((2,), (1,))

@@ -96,7 +96,7 @@ REDRIVE = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": "arn:dlq", "maxRe
 def test_fault_of(url: str, found: dict[str, str], malformed: str, words: str) -> None:
     source = SQSSource(queue_url=url, malformed=malformed)  # type: ignore[arg-type]
     assert fault_of(found, source) == (f"spec.source.sqs.queueURL: {words}" if words else "")
-    assert view_of(found, source, None).fault == fault_of(found, source)
+    assert view_of(found, source).fault == fault_of(found, source)
 
 
 def test_a_dead_letter_queue_that_does_not_exist() -> None:
@@ -200,9 +200,9 @@ def test_a_look_becomes_a_view() -> None:
         "MessageRetentionPeriod": "345600",
         **REDRIVE,
     }
-    view = view_of(found, SQSSource(queue_url=URL), 4)
-    assert view == QueueView(checked=True, visible=7, in_flight=3, dead_letters=4, retention=345_600)
-    untold = view_of(REDRIVE, SQSSource(queue_url=URL), None)
+    view = view_of(found, SQSSource(queue_url=URL))
+    assert view == QueueView(checked=True, visible=7, in_flight=3, dead_letters=None, retention=345_600)
+    untold = view_of(REDRIVE, SQSSource(queue_url=URL))
     assert untold == QueueView(checked=True, visible=0, in_flight=0, dead_letters=None, retention=86_400)
 
 

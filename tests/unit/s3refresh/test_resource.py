@@ -11,7 +11,7 @@ from caretaker.s3refresh.debounce import DirtyScope, TargetState
 from caretaker.s3refresh.folders import EVERYTHING
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, refresh_path, targets_of
 from caretaker.s3refresh.resource import read as judged
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 
 SPEC = {
     "aws": {"region": "eu-west-1"},

@@ -7,7 +7,7 @@ from caretaker.s3refresh import debounce
 from caretaker.s3refresh.debounce import UNKNOWN, Backoff, CallError, Claim, TargetState
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.targets.retryafter import seconds_of
+from caretaker.s3refresh.targets.headers import seconds_of
 
 NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 OPTIONS = DebounceOptions(min_interval=60.0, retry_initial=30.0, retry_max=900.0)

@@ -7,8 +7,7 @@ import msgspec
 from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, LastCall, TargetState
 from caretaker.s3refresh.folders import Request, Scope
-from caretaker.s3refresh.target_tracker import ROUNDED, TargetTracker
-from caretaker.s3refresh.timing import TargetTimes
+from caretaker.s3refresh.timing import ROUNDED, TargetTimes, TargetTracker
 
 FINER = 1795289935.8123457  # than the record's microseconds, as time.time() is
 

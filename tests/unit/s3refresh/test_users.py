@@ -7,10 +7,9 @@ import msgspec
 from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import ClientKey, User
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.queues import Queues
+from caretaker.s3refresh.receiver import Queues
 from caretaker.s3refresh.resource import RawRefresh, read, user_of
-from caretaker.s3refresh.targets import Tools
-from caretaker.s3refresh.targets.factory import make, registry
+from caretaker.s3refresh.targets import Tools, make, registry
 from caretaker.s3refresh.worker_config import Reading, worker_config_of
 
 ROLE = "arn:aws:iam::111122223333:role/media"

@@ -15,7 +15,7 @@ from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.snapshot import Discovery, Message
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 from caretaker.s3refresh.worker import PassRequests, Worker
 from caretaker.s3refresh.worker_config import WorkerConfig, worker_config_of
 from testing.s3refreshes import refresh
@@ -45,6 +45,10 @@ class Queues:
     def __init__(self, *waiting: Message, ends: Sequence[Message] = ()) -> None:
         self._waiting = waiting
         self._ends = ends
+
+    @property
+    def messages(self) -> "Queues":
+        return self
 
     def join(self, *_: Any, owner: bool) -> "Queues":
         return self if owner else Queues(*self._ends)

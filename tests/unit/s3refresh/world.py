@@ -26,8 +26,8 @@ from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, PlanInput, Result
-from caretaker.s3refresh.target_tracker import TargetTracker
 from caretaker.s3refresh.targets.payload import payload_of
+from caretaker.s3refresh.timing import TargetTracker
 
 SHARE = Share(id="share-1", arn="arn:share-1", bucket="bucket", group="gateway-1")
 EPOCH = 1_800_000_000.0
@@ -259,7 +259,7 @@ class Operator:
         if dies:
             self.crash()
             return
-        self.tracker.record_events(made.with_events, self.world.now)
+        self.tracker.record_events(made.matches.found, self.world.now)
         self.tracker.update(made.targets, self.world.now)
         for number in (*made.done, *made.unclaimed):
             self.inbox.pop(number, None)

@@ -19,14 +19,12 @@ from caretaker.aws.session import Options
 from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh import inspection
-from caretaker.s3refresh.discoverer import bounded
+from caretaker.s3refresh.inspection import bounded
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.queue_view import QueueView
+from caretaker.s3refresh.queue_view import SOURCE, QueueView
 from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.target_types import target_type_of
-from caretaker.s3refresh.targets import Tools
-from caretaker.s3refresh.targets.factory import make
-from caretaker.s3refresh.worker_config import SOURCE
+from caretaker.s3refresh.targets import Tools, make
 
 
 async def observe(spec: Spec, client: KubeClient, resource: WireMeta) -> AwsState:

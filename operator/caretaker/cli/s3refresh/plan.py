@@ -17,7 +17,7 @@ from caretaker.cli.s3refresh.samples import objects_in, samples_of
 from caretaker.cli.text import one_line
 from caretaker.s3refresh.forecast import outlooks
 from caretaker.s3refresh.resource import RawRefresh, read
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 
 
 def check(options: PlanOptions, documents: Sequence[Document]) -> None:

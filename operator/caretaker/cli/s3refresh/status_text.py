@@ -17,7 +17,7 @@ from caretaker.cli.text import Colours, age, cut, json_text, number, one_line, t
 from caretaker.s3refresh.debounce import Phase
 from caretaker.s3refresh.forecast import Outlook, outlooks
 from caretaker.s3refresh.resource import RawRefresh, Read, read
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 
 _WHY: Final = 90  # characters, without -o wide
 _PHASES: Final[tuple[Phase, ...]] = ("Backoff", "Due", "Claimed", "InFlight", "Debouncing", "Clean")

@@ -3,21 +3,27 @@
 TARGET_TYPE  its part of the spec, a subclass of target_types.TargetType: the interface for all other code
 make         (the part as it is in a spec, that spec, Tools) -> TargetClient
 
-A module knows its service and nothing of debouncing. Modules without a TARGET_TYPE are shared by targets. All
-are loaded wherever a spec is read, such as by `caretaker status`: none may import boto3.
+A module knows its service and nothing of debouncing. Every module on the package's path with a TARGET_TYPE is
+a target, and no other module lists them; those without one are shared by targets. All are loaded wherever a
+spec is read, such as by `caretaker status`: none may import boto3.
 """
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+import importlib
+import pkgutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
 from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Spec
 from caretaker.aws.identity import Keys
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.snapshot import Discovery, End, Result
+from caretaker.s3refresh.target_types import TargetType, spec_type, target_type_of
 from caretaker.s3refresh.targets.lookups import Lookups
 
 if TYPE_CHECKING:
@@ -52,3 +58,28 @@ class Tools(msgspec.Struct, frozen=True):
     keys: Keys | None = None  # of spec.aws.credentialsSecretRef
     egress_allow: Collection[str] = ()  # otherwise refused destinations of the http target
     lookups: Lookups = msgspec.field(default_factory=Lookups)
+
+
+class TargetRegistry(msgspec.Struct, frozen=True):
+    """The installed targets. `spec` is the type of a spec that may have any of them."""
+
+    spec: type[Spec]
+    makers: Mapping[type[TargetType], Callable[[Any, Spec, Tools], TargetClient]]
+
+
+def registry() -> TargetRegistry:
+    """All targets that lie on the package's path now."""
+    return _on(tuple(__path__))
+
+
+def make(spec: Spec, tools: Tools) -> TargetClient:
+    """The client of the target in the spec. ValueError if it has none."""
+    meant = target_type_of(spec)
+    return registry().makers[type(meant)](meant, spec, tools)
+
+
+@cache
+def _on(path: tuple[str, ...]) -> TargetRegistry:
+    modules = [importlib.import_module(one.name) for one in pkgutil.iter_modules(path, f"{__name__}.")]
+    makers = {one.TARGET_TYPE: one.make for one in modules if hasattr(one, "TARGET_TYPE")}
+    return TargetRegistry(spec_type(makers), makers)

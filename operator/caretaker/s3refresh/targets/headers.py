@@ -1,4 +1,4 @@
-"""Decides which values of a Secret are sent as headers, and to which hosts.
+"""The headers of a call: which values of a Secret are sent, and to which hosts; Retry-After of the response.
 
 Pure. The author of the URL decides neither: a label on the Secret marks it for headers, and an annotation
 lists the hosts. Setting them needs write access to the Secret. No message contains a value.
@@ -8,6 +8,7 @@ import base64
 import binascii
 import re
 from collections.abc import Collection
+from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -36,6 +37,9 @@ RESERVED: Final = frozenset(
     )
 )
 _AWS_KEYS: Final = "AWS_"
+# Retry-After (RFC 9110).
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
+_DATE: Final = re.compile(r"[A-Za-z]{3,9}, ?[0-9]{1,2}[ -][A-Za-z]{3}[ -][0-9]{2,4} [0-9:]{8} GMT")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -110,3 +114,19 @@ def _refusal(secret: WireMeta, url: str, allowed: Collection[str]) -> str:
             f"add {wanted} to its annotation {names.SECRET_HOSTS}"
         )
     return ""
+
+
+def seconds_of(header: str, now: float) -> float:
+    """Of Retry-After: seconds to wait from `now` (since the epoch); 0 for a date in the past and for an
+    invalid value. The caller has to bound it: the service may send any number, or a date by a wrong clock."""
+    header = header.strip()
+    if _SECONDS.fullmatch(header):
+        wait = float(header)
+    elif _DATE.fullmatch(header):
+        try:
+            wait = parsedate_to_datetime(header).timestamp() - now
+        except (ValueError, OverflowError):
+            return 0.0
+    else:
+        return 0.0
+    return max(wait, 0.0)

@@ -28,10 +28,16 @@ from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.snapshot import Discovery, End, Result
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import Tools
-from caretaker.s3refresh.targets.headers import FIELD, UNREADABLE, NotSentError, Secret, headers_of
+from caretaker.s3refresh.targets.headers import (
+    FIELD,
+    UNREADABLE,
+    NotSentError,
+    Secret,
+    headers_of,
+    seconds_of,
+)
 from caretaker.s3refresh.targets.lookups import Resolver
 from caretaker.s3refresh.targets.payload import payload_of
-from caretaker.s3refresh.targets.retryafter import seconds_of
 
 logger = logging.getLogger(__name__)
 

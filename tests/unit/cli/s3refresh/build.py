@@ -20,7 +20,7 @@ from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.snapshot import Discovery
-from caretaker.s3refresh.targets.factory import registry
+from caretaker.s3refresh.targets import registry
 from testing import s3refreshes
 
 NOW = 1_800_000_000.0  # 08:00:00Z

@@ -16,7 +16,7 @@ from caretaker.cli.s3refresh.plan_text import RefreshForecast
 from caretaker.cli.s3refresh.samples import objects_in
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.folders import EVERYTHING
-from caretaker.s3refresh.queue_view import QueueView
+from caretaker.s3refresh.queue_view import SOURCE, QueueView
 from unit.cli.s3refresh.build import CLEAN, FAILING, NOW, WAITING, prospect, raw, share
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/events"
@@ -124,7 +124,7 @@ class TestFaults:
     def test_mends_are_those_of_whoever_asks(self) -> None:
         nobody = AwsError(ErrorClass.NO_IDENTITY, "NoCredentials", "none")
         found = prospect(
-            queue=QueueView(problem=advice.describe(nobody, advice.QUEUE)),
+            queue=QueueView(problem=advice.describe(nobody, SOURCE)),
             faults=(advice.describe(nobody, "spec.target.storageGateway in eu-west-1"),),
             complete=False,
         )
