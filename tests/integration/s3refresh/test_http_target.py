@@ -52,7 +52,8 @@ class Secrets:
         self.labels = {names.SECRET_HEADERS: "true"}
         self.hosts = ""
 
-    async def __call__(self, name: str) -> Secret:
+    async def get(self, path: str, _: type[Secret]) -> Secret:
+        name = path.removeprefix("/api/v1/namespaces/default/secrets/")
         found = self.found[name]
         if isinstance(found, Exception):
             raise found
@@ -69,17 +70,17 @@ def target(
     api_server: str = "https://192.0.2.1:6443",
     secrets: Secrets | None = None,
     guard: Any = None,
-    resolver: Resolver | None = None,
+    lookups: Lookups | None = None,
     **spec: Any,
 ) -> HttpCalls:
     sources = tuple(HeadersSource(HeadersSecret(name)) for name in (secrets.found if secrets else ()))
     wanted = HttpTarget(url, headers_from=sources, **spec)
     read = secrets or Secrets()
     read.hosts = read.hosts or urlsplit(url).netloc
-    names_of = resolver or Resolver(Lookups(), "default")
-    return HttpCalls(
-        wanted, ["bucket"], read, api_server=api_server, allowed=allowed, guard=guard, resolver=names_of
-    )
+    client: Any = SimpleNamespace(host=api_server, guard=guard, get=read.get)
+    aws: Any = None
+    tools = Tools(aws, client, WireMeta(namespace="default"), None, allowed, lookups or Lookups())
+    return HttpCalls(wanted, ["bucket"], tools)
 
 
 def saying(code: int, **more: Any) -> Handler:
@@ -484,8 +485,8 @@ async def test_names_that_take_long_delay_their_own_namespace_alone(
 
 async def test_lookups_that_end_let_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = resolving(monkeypatch, **{f"n{n}": [[METADATA]] for n in range(3 * EACH)})
-    resolver = Resolver(Lookups(), "default")
-    found = [target(f"http://n{n}.test/", resolver=resolver).refresh(BUCKET, CLAIM) for n in range(3 * EACH)]
+    lookups = Lookups()
+    found = [target(f"http://n{n}.test/", lookups=lookups).refresh(BUCKET, CLAIM) for n in range(3 * EACH)]
     assert {result.code for result in await asyncio.gather(*found)} == {"AddressRefused"}
     assert len(asked) == 3 * EACH
 

@@ -10,7 +10,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, ClassVar, Final
@@ -41,7 +41,6 @@ from caretaker.s3refresh.targets.payload import payload_of
 
 logger = logging.getLogger(__name__)
 
-ReadSecret = Callable[[str], Awaitable[Secret]]
 HEADERS_SECONDS: Final = 60.0  # between two reads of the header Secrets: the operator does not watch Secrets
 # Request Timeout, Conflict (by draft-ietf-httpapi-idempotency-key-header: a request with this key is in
 # progress), Too Early: the call may have taken effect, or may still do so.
@@ -84,53 +83,24 @@ TARGET_TYPE: Final = HttpTarget
 
 def make(meant: HttpTarget, spec: Spec, tools: Tools) -> "HttpCalls":
     """The target, which reads its headers from Secrets of the resource's namespace."""
-
-    async def read(name: str) -> Secret:
-        path = f"/api/v1/namespaces/{tools.resource.namespace}/secrets/{name}"
-        return await tools.client.get(path, Secret)
-
-    return HttpCalls(
-        meant,
-        spec.filter.buckets,
-        read,
-        api_server=tools.client.host,
-        allowed=tools.egress_allow,
-        guard=tools.client.guard,
-        resolver=Resolver(tools.lookups, tools.resource.namespace),
-    )
+    return HttpCalls(meant, spec.filter.buckets, tools)
 
 
 class HttpCalls:
-    """targets.TargetClient for the buckets of one resource.
-
-    read_secret  a Secret in the resource's namespace; raises ApiError
-    allowed      see Egress and headers_of
-    api_server   the API server's URL, whose addresses are refused too
-    guard        asked before a call is made; raises NotLeader, which comes through
-    resolver     of the resource's namespace
-    """
+    """targets.TargetClient for the buckets of one resource. The API server's addresses are refused, too. The
+    client's guard is asked before a call is made; its NotLeader comes through."""
 
     idempotent: ClassVar[bool] = TARGET_TYPE.idempotent
 
-    def __init__(
-        self,
-        spec: HttpTarget,
-        buckets: Collection[str],
-        read_secret: ReadSecret,
-        *,
-        api_server: str,
-        allowed: Collection[str] = (),
-        guard: Callable[[float], None] | None = None,
-        resolver: Resolver,
-    ) -> None:
+    def __init__(self, spec: HttpTarget, buckets: Collection[str], tools: Tools) -> None:
         self._spec = spec
         self._buckets = buckets
-        self._read_secret = read_secret
-        self._egress = Egress(allowed)
-        self._allowed = frozenset(entry.rstrip(".").lower() for entry in allowed)
-        self._api_server = urlsplit(api_server).hostname or ""
-        self._guard = guard
-        self._resolver = resolver
+        self._client = tools.client
+        self._secrets = f"/api/v1/namespaces/{tools.resource.namespace}/secrets"
+        self._egress = Egress(tools.egress_allow)
+        self._allowed = frozenset(entry.rstrip(".").lower() for entry in tools.egress_allow)
+        self._api_server = urlsplit(tools.client.host).hostname or ""
+        self._resolver = Resolver(tools.lookups, tools.resource.namespace)
 
     async def discover(self) -> Discovery:
         """The buckets; none is ready while the URL is invalid. A fault of a Secret does not make them
@@ -185,8 +155,8 @@ class HttpCalls:
 
     async def _post(self, body: bytes, key: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """The response's status and Retry-After."""
-        if self._guard is not None:
-            self._guard(0.0)  # an overlap does no harm: the key makes it one call
+        if self._client.guard is not None:
+            self._client.guard(0.0)  # an overlap does no harm: the key makes it one call
         try:
             host = host_of(self._spec.url)
         except ValueError as error:
@@ -243,7 +213,7 @@ class HttpCalls:
         for source in self._spec.headers_from:
             name = source.secret_ref.name
             try:
-                secret = await self._read_secret(name)
+                secret = await self._client.get(f"{self._secrets}/{name}", Secret)
             except ApiError as error:
                 raise NotSentError(UNREADABLE, f"{FIELD}: Secret {name}: {error}") from error
             found |= headers_of(secret, self._spec.url, self._allowed)
