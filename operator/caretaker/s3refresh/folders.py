@@ -55,21 +55,10 @@ class Request(msgspec.Struct, frozen=True):
         return Scope(trees=names) if self.recursive else Scope(folders=names)
 
 
-def of_key(key: str, prefix: str = "") -> Scope:
-    """The folders that an event of this object makes stale, in a share of `prefix`; empty where the object is
-    not below the prefix.
-
-    For a key that ends in a slash (the object of a directory), these are the directory and its parents.
-    """
-    if not key.startswith(prefix):
-        return EMPTY
-    return of_folder(key[len(prefix) :].rpartition("/")[0])
-
-
 def of_folder(folder: str) -> Scope:
-    """The folder and all its ancestors. A file gateway shows nothing below a path segment that is empty, "."
-    or "..", so a path through one concerns the last folder before it. Below MAX_DEPTH levels, or beyond
-    MAX_CHAIN_BYTES, the last folder becomes a tree."""
+    """The folders that an event in this folder makes stale: it and all its ancestors. A file gateway shows
+    nothing below a path segment that is empty, "." or "..", so a path through one concerns the last folder
+    before it. Below MAX_DEPTH levels, or beyond MAX_CHAIN_BYTES, the last folder becomes a tree."""
     names: list[str] = []
     name, room = "", MAX_CHAIN_BYTES
     for part in folder.split("/", MAX_DEPTH):
@@ -100,13 +89,8 @@ def merge(*scopes: Scope) -> Scope:
     return _bounded(_pruned(folders, trees) if trees else Scope(folders=folders))
 
 
-def covers(refreshed: Scope, scope: Scope) -> bool:
-    """Whether a refresh of `known` refreshes all of `scope`."""
-    return not missing(scope, refreshed)
-
-
 def missing(scope: Scope, refreshed: Scope) -> Scope:
-    """The part of `scope` that a refresh of `known` does not cover."""
+    """The part of `scope` that a refresh of `refreshed` does not cover."""
     if refreshed.all or scope.all:
         return EMPTY if refreshed.all else scope
     return Scope(

@@ -14,7 +14,7 @@ import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import folders, status_codec
+from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, Demand, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
@@ -24,6 +24,7 @@ from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.snapshot import Discovery, Message, PlanInput, Result
 from caretaker.s3refresh.timing import TargetTracker, wanting_of
+from testing.scopes import covers, of_key
 
 EPOCH = 1_800_000_000.0
 INTERVAL = 60.0  # within which a gateway ignores a second call for a share
@@ -57,7 +58,7 @@ class Gateway:
 
     def change(self, site: Site, key: str, now: float) -> ObjectEvent:
         """An object changes; without a key the event does not name it."""
-        found = folders.of_key(key, site.share.prefix) if key else EMPTY
+        found = of_key(key, site.share.prefix) if key else EMPTY
         for name in (*found.folders, *found.trees):
             site.stale.setdefault(name, now)
         return ObjectEvent("ObjectCreated", site.share.bucket, key)
@@ -81,7 +82,7 @@ class Gateway:
 
     def _refresh(self, site: Site, scope: Scope, now: float) -> None:
         for name, since in list(site.stale.items()):
-            if folders.covers(scope, Scope(folders=frozenset((name,)))):
+            if covers(scope, Scope(folders=frozenset((name,)))):
                 site.worst = max(site.worst, now - since)
                 del site.stale[name]
 

@@ -15,16 +15,15 @@ from caretaker.s3refresh.folders import (
     Request,
     Scope,
     calls_of,
-    covers,
     length,
     merge,
     missing,
     narrowed,
-    of_key,
     size,
     take,
     within,
 )
+from testing.scopes import covers, of_key
 
 
 def plain(*names: str) -> Scope:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import match
 from caretaker.s3refresh.envelope import ObjectEvent
-from caretaker.s3refresh.folders import EVERYTHING, Scope, covers, of_key
+from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, Share
+from testing.scopes import covers, of_key
 
 WHOLE = Share(id="whole", arn="", bucket="b")
 TEAM = Share(id="team", arn="", bucket="b", prefix="team/")

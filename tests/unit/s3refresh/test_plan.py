@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.api.s3refresh import MAX_TARGETS, Filter
-from caretaker.s3refresh import debounce, folders, match
+from caretaker.s3refresh import debounce, match
 from caretaker.s3refresh.debounce import Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
@@ -15,6 +15,7 @@ from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import MAX_RECORD_BYTES, plan
 from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.timing import TargetTimes
+from testing.scopes import covers
 
 NOW = 1_800_000_000.0
 ONE = Share(id="one", arn="arn:one", bucket="b", group="g")
@@ -318,7 +319,7 @@ def test_records_that_are_too_large_together_say_less_and_mean_more() -> None:
     for before, after in zip(targets, made.targets, strict=True):
         assert before.dirty is not None
         assert after.dirty is not None
-        assert folders.covers(after.dirty.scope, before.dirty.scope)
+        assert covers(after.dirty.scope, before.dirty.scope)
         assert after.dirty.since == before.dirty.since
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
-from caretaker.s3refresh import folders, status_codec
+from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
@@ -28,6 +28,7 @@ from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.targets.payload import payload_of
 from caretaker.s3refresh.timing import TargetTracker
+from testing.scopes import covers, of_key
 
 SHARE = Share(id="share-1", arn="arn:share-1", bucket="bucket", group="gateway-1")
 EPOCH = 1_800_000_000.0
@@ -102,7 +103,7 @@ class World:
         event = ObjectEvent("ObjectCreated", "bucket", key)
         self.queue[number] = Sent(Message(number, events=(event,)))
         self.message_of[len(self.written)] = number
-        self.written.append((folders.of_key(key) if key else EVERYTHING, self.now))
+        self.written.append((of_key(key) if key else EVERYTHING, self.now))
 
     def take_effect(self, call: Call) -> None:
         """The gateway accepts the call: it lists now what it has to, unless the last call is too fresh."""
@@ -158,14 +159,14 @@ class World:
             for index, (scope, at) in enumerate(self.written)
             if self.message_of[index] not in self.queue
             and not all(
-                any(at <= to and folders.covers(have, one) for have, to in held) or self.is_fresh(one, at)
+                any(at <= to and covers(have, one) for have, to in held) or self.is_fresh(one, at)
                 for one in parts(scope)
             )
         ]
 
     def is_fresh(self, one: Scope, at: float) -> bool:
         """Whether the gateway has listed the folder, or the tree, since."""
-        return any(when >= at and folders.covers(scope, one) for scope, when in reversed(self.refreshed))
+        return any(when >= at and covers(scope, one) for scope, when in reversed(self.refreshed))
 
     def all_fresh(self) -> bool:
         """Nothing is left to do."""
