@@ -7,6 +7,7 @@ calls, once the status is stored.
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from caretaker.kube.errors import or_none
@@ -24,7 +25,7 @@ from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools, make
 from caretaker.s3refresh.targets.lookups import Lookups
-from caretaker.s3refresh.worker import PassRequests, Worker
+from caretaker.s3refresh.worker import Worker
 
 LISTED_AT_ONCE: Final = 50  # resources in one page: the status of one may take close to 1 MB
 
@@ -46,7 +47,9 @@ class Writer:
         """The finalizer ends the pass if it has to change. Then claims and slots, before anything is awaited:
         another resource must not take the same."""
         await self._keep_finalizer(key, snapshot)
-        self._leave_other(key, snapshot.read.meta.uid)
+        worker = self._shared.workers.get(key)
+        if worker is not None and worker.uid != snapshot.read.meta.uid:  # another resource had this name
+            self.forget(key)
         self._declare(key, snapshot)
         self._note(key, snapshot, plan)
         await self._recall()
@@ -55,18 +58,12 @@ class Writer:
         worker.memory.blocked_since = snapshot.blocked_since
         worker.memory.tracker.update(snapshot.plan_input.targets, snapshot.clock)
 
-    def _leave_other(self, key: Key, uid: str) -> None:
-        """Another resource had this name before."""
-        worker = self._shared.workers.get(key)
-        if worker is not None and worker.uid != uid:
-            self.forget(key)
-
     def _declare(self, key: Key, snapshot: Snapshot) -> None:
         """Raises Conflict if others have claimed or left its queues since the snapshot."""
         access = access_of(key, snapshot.read, self._of.grants, self._shared.claims)
         if access.rejection != snapshot.setup.access:
             raise Conflict("the claims to its queues have changed")
-        self._shared.claims.declare(key, access.claims, lambda: self._of.add(key))
+        self._shared.claims.declare(key, access.claims, partial(self._of.add, key))
         if snapshot.setup.secret is not None:
             self._shared.key_ring.store(key, snapshot.setup.secret)
 
@@ -77,9 +74,8 @@ class Writer:
         busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, inputs.now)
         waiting = {} if inputs.suspended else waiting_of(plan, shares, inputs.now)
         wanting = {} if inputs.suspended else timing.wanting_of(plan.targets, shares)
-        add = self._of.add
         demand = Demand(busy, waiting, wanting)
-        self._shared.limiter.note(key, demand, time.monotonic(), lambda: add(key))
+        self._shared.limiter.note(key, demand, time.monotonic(), partial(self._of.add, key))
 
     async def _keep_finalizer(self, key: Key, snapshot: Snapshot) -> None:
         """Our finalizer stands while spec.onDelete is Flush, and not otherwise. Raises Conflict after a
@@ -128,8 +124,7 @@ class Writer:
             return worker
         if self._endings:
             await asyncio.wait(self._endings)
-        ask = PassRequests(lambda: self._of.add(key), lambda: self._of.add(key, urgent=True))
-        made = self._shared.workers[key] = Worker(key, uid, self._shared.queues, ask, self._of.scale)
+        made = self._shared.workers[key] = Worker(key, uid, self._shared.queues, self._of.add, self._of.scale)
         return made
 
     async def _set_up(self, worker: Worker, snapshot: Snapshot) -> None:

@@ -18,6 +18,8 @@ from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, 
 from caretaker.s3refresh.resource import FINALIZER
 from caretaker.s3refresh.snapshot import Plan, Rejection, Snapshot
 
+Rule = Callable[[Snapshot, Plan], ConditionState | None]
+
 # So many calls in a row have to fail before Ready says so: a gateway that is busy refuses now and then.
 FAILURES_REPORTED: Final = 3
 SHOWN: Final = 3
@@ -69,19 +71,20 @@ def regained(status: Status, rejection: Rejection | None) -> bool:
 
 
 def ready(snapshot: Snapshot, plan: Plan) -> ConditionState:
-    """The first rule that applies."""
-    return next(state for rule in _READY_RULES if (state := rule(snapshot, plan)) is not None)
+    """The first rule that applies; the last one always does."""
+    return _first(_READY_RULES, snapshot, plan) or _consuming(plan)
+
+
+def _first(rules: Iterable[Rule], snapshot: Snapshot, plan: Plan) -> ConditionState | None:
+    return next((state for rule in rules if (state := rule(snapshot, plan)) is not None), None)
 
 
 # ---------------------------------------------------------------- Ready
 
 
 def _refused(snapshot: Snapshot, _: Plan) -> ConditionState | None:
-    return (
-        None
-        if snapshot.setup.rejection is None
-        else ("False", snapshot.setup.rejection.reason, snapshot.setup.rejection.message)
-    )
+    rejection = snapshot.setup.rejection
+    return None if rejection is None else ("False", rejection.reason, rejection.message)
 
 
 def _flushing(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
@@ -99,13 +102,13 @@ def _suspended(snapshot: Snapshot, _: Plan) -> ConditionState | None:
 
 
 def _queue_bad(snapshot: Snapshot, _: Plan) -> ConditionState | None:
-    status, reason, message = _queue(snapshot)
-    return (status, reason, message) if status == "False" else None
+    state = _queue(snapshot)
+    return state if state[0] == "False" else None
 
 
 def _targets_bad(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
-    status, reason, message = _targets(snapshot, plan)
-    return (status, reason, message) if status == "False" else None
+    state = _targets(snapshot, plan)
+    return state if state[0] == "False" else None
 
 
 def _starting(snapshot: Snapshot, _: Plan) -> ConditionState | None:
@@ -119,20 +122,11 @@ def _failing(_: Snapshot, plan: Plan) -> ConditionState | None:
     return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
 
 
-def _consuming(_: Snapshot, plan: Plan) -> ConditionState | None:
+def _consuming(plan: Plan) -> ConditionState:
     return "True", Reason.CONSUMING, f"{len(plan.targets)} target(s) are kept fresh"
 
 
-_READY_RULES: Final[tuple[Callable[[Snapshot, Plan], ConditionState | None], ...]] = (
-    _refused,
-    _flushing,
-    _suspended,
-    _queue_bad,
-    _targets_bad,
-    _starting,
-    _failing,
-    _consuming,
-)
+_READY_RULES: Final = (_refused, _flushing, _suspended, _queue_bad, _targets_bad, _starting, _failing)
 
 
 # ---------------------------------------------------------------- the others
@@ -141,13 +135,9 @@ _READY_RULES: Final[tuple[Callable[[Snapshot, Plan], ConditionState | None], ...
 def _queue(snapshot: Snapshot) -> ConditionState:
     if snapshot.setup.rejection is not None and snapshot.setup.rejection.reason == Reason.QUEUE_CONFLICT:
         return "False", snapshot.setup.rejection.reason, snapshot.setup.rejection.message
-    problem, code = (
-        (snapshot.reception.problem, snapshot.reception.code)
-        if snapshot.reception.problem
-        else (snapshot.queue.problem, snapshot.queue.code)
-    )
-    if problem:
-        return "False", _QUEUE_REASONS.get(code, Reason.QUEUE_UNREACHABLE), problem
+    for one in (snapshot.reception, snapshot.queue):
+        if one.problem:
+            return "False", _QUEUE_REASONS.get(one.code, Reason.QUEUE_UNREACHABLE), one.problem
     if snapshot.queue.fault:
         return "False", Reason.QUEUE_UNSUITABLE, snapshot.queue.fault
     if not snapshot.queue.checked:
@@ -183,7 +173,7 @@ def _wrong_with_targets(snapshot: Snapshot, plan: Plan) -> tuple[str, str] | Non
 
 def _caught_up(snapshot: Snapshot, plan: Plan) -> ConditionState:
     """The first rule that applies."""
-    found = next((state for rule in _CAUGHT_UP_RULES if (state := rule(snapshot, plan)) is not None), None)
+    found = _first(_CAUGHT_UP_RULES, snapshot, plan)
     return found or ("True", Reason.UP_TO_DATE, "every event has been followed by a refresh")
 
 
@@ -209,7 +199,7 @@ def _under_way(_: Snapshot, plan: Plan) -> ConditionState | None:
 def _blind(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
     """Why events may wait that nothing is known of."""
     rules = (_refused, _suspended, _queue_bad, _targets_bad, _starting)
-    found = next((state for rule in rules if (state := rule(snapshot, plan)) is not None), None)
+    found = _first(rules, snapshot, plan)
     if found is None or found[1] == Reason.QUEUE_UNSUITABLE:  # which is read all the same
         return None
     return "Unknown", found[1], f"events may wait that have not been received: {found[2]}"

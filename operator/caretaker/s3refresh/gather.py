@@ -69,7 +69,8 @@ class Arrivals(msgspec.Struct, frozen=True):
         return cls(messages, tuple(worker.calls.results), worker.ends.ends, newest, more)
 
     async def with_matches(self, spec: Spec | None, discovery: Discovery) -> "Arrivals":
-        """Adds the matched events of large messages. It yields to the event loop after each slice."""
+        """Adds the matched events of large messages. It yields to the event loop after each slice; the plan
+        cannot be interrupted."""
         matches = {}
         for message in self.messages:
             if len(message.events) <= PASS_EVENTS or spec is None:

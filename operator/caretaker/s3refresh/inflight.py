@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from caretaker.api.s3refresh import SQSSource
@@ -31,33 +32,20 @@ MOST_UNCLAIMED_BYTES: Final = 4 * 1024 * 1024  # of their bodies, as they came
 _numbers = itertools.count(1)  # of messages, over all queues: a plan names those of two
 
 
+@dataclass(slots=True, eq=False)
 class InFlightMessage:
     """A message in flight: SQS's id, its latest receipt handle, the readers that have not answered for it."""
 
-    __slots__ = (
-        "answered",
-        "asked",
-        "claimed",
-        "deleted",
-        "message",
-        "name",
-        "receipt",
-        "returned",
-        "since",
-        "size",
-    )
-
-    def __init__(self, name: str, receipt: str, size: int, message: Message, asked: set[Hashable]) -> None:
-        self.name = name
-        self.receipt = receipt
-        self.size = size
-        self.message = message
-        self.asked = asked
-        self.answered = False  # at least one reader has answered
-        self.returned = False
-        self.claimed = False  # at least one reader claims it
-        self.deleted = False  # from the queue
-        self.since = time.monotonic()
+    name: str
+    receipt: str
+    size: int
+    message: Message
+    asked: set[Hashable]
+    answered: bool = False  # at least one reader has answered
+    returned: bool = False
+    claimed: bool = False  # at least one reader claims it
+    deleted: bool = False  # from the queue
+    since: float = field(default_factory=time.monotonic)
 
 
 async def parsed_of(body: str, source: SQSSource) -> Parsed:

@@ -51,7 +51,7 @@ def plan(inputs: PlanInput) -> Plan:
     _messages(inputs, targets, result)
     _appear(inputs, targets)
     if inputs.expired:
-        _mark_all(inputs, targets, EVERYTHING)
+        _mark_all(inputs, targets)
     _time(inputs, targets)
     _fit(targets)
     if not inputs.suspended:
@@ -95,7 +95,9 @@ def _answered(inputs: PlanInput, target: TargetState, result: Result) -> TargetS
 
 def refused(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:
     """W3' as in debounce.failed(). After two refusals in a row with the same code, the next call has fewer
-    folders, or one tree in place of a folder, and follows without backoff."""
+    folders, or one tree in place of a folder, and follows without backoff: one bad folder must not keep the
+    others from a refresh. At each step, and for every reason of a refusal, the recorded scope covers
+    everything that was dirty."""
     after, held = debounce.failed(target, claim_id, error, backoff), target.claim
     again = target.failure is not None and target.failure.code == error.code
     narrowing = target.dirty is not None and target.dirty.most > 0
@@ -141,7 +143,7 @@ def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft
             continue
         if message.malformed:
             if inputs.malformed == "RefreshAll":
-                _mark_all(inputs, targets, EVERYTHING)
+                _mark_all(inputs, targets)
             (result.returned if inputs.malformed == "DeadLetter" else result.done).append(message.id)
             continue
         stored = inputs.matches.get(message.id)
@@ -172,9 +174,9 @@ def _mark(inputs: PlanInput, targets: dict[str, TargetState], name: str, scope: 
     targets[name] = debounce.mark(target, scope, inputs.now)
 
 
-def _mark_all(inputs: PlanInput, targets: dict[str, TargetState], scope: Scope) -> None:
+def _mark_all(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     for name in {*targets, *(share.id for share in inputs.discovery.shares)}:
-        _mark(inputs, targets, name, scope)
+        _mark(inputs, targets, name, EVERYTHING)
 
 
 def _appear(inputs: PlanInput, targets: dict[str, TargetState]) -> None:

@@ -39,18 +39,22 @@ LEAST_SECONDS: Final = 1
 
 
 class LongPolls:
-    """`queues`: the number of queues that are polled."""
+    """Limits the number of long polls that run at a time, over all queues. `queues`: their number.
 
-    def __init__(self, most: int = MOST_LONG_POLLS) -> None:
+    A long poll occupies a thread while it waits. With more queues than the limit, each queue waits for a
+    slot, and its long poll is shorter, so that it is polled as often as before. Threads beyond the limit are
+    reserved for short polls, which receive a backlog.
+    """
+
+    def __init__(self) -> None:
         self.queues = 0
-        self._most = most
-        self._free = asyncio.Semaphore(most)  # first come, first served
+        self._free = asyncio.Semaphore(MOST_LONG_POLLS)  # first come, first served
 
     @asynccontextmanager
     async def slot(self, seconds: int) -> AsyncIterator[int]:
         """Waits for a slot; yields the seconds that the long poll may wait, at most `seconds`."""
         async with self._free:
-            shorter = seconds * self._most // max(self.queues, self._most)
+            shorter = seconds * MOST_LONG_POLLS // max(self.queues, MOST_LONG_POLLS)
             yield max(shorter, min(seconds, LEAST_SECONDS))
 
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -120,13 +121,6 @@ class RefreshEnds:
                 self._on_result()
 
 
-class PassRequests(msgspec.Struct, frozen=True):
-    """What asks for a pass: in its turn, or at once."""
-
-    on_news: Callable[[], None]
-    on_result: Callable[[], None]
-
-
 class PassMemory:
     """What the passes of a resource remember for the next one, for as long as this process lives.
 
@@ -153,17 +147,20 @@ class WorkerState(msgspec.Struct, frozen=True):
 
 
 class Worker:
-    """One resource, by UID."""
+    """One resource, by UID. `add` asks for a pass, in its turn or, if urgent, at once."""
 
-    def __init__(self, key: Key, uid: str, queues: Queues, ask: PassRequests, scale: float = 1.0) -> None:
+    def __init__(
+        self, key: Key, uid: str, queues: Queues, add: Callable[..., None], scale: float = 1.0
+    ) -> None:
+        on_news, on_result = partial(add, key), partial(add, key, urgent=True)
         self.uid = uid
         self.config: WorkerConfig | None = None
         self.memory = PassMemory()
-        self.receiver = Receiver(key, queues, ask.on_news, scale)
-        self.discoverer = Discoverer(ask.on_news, scale)
-        self.calls = RefreshCalls(ask.on_result, self.discoverer.ask)
-        self.ends = RefreshEnds(ask.on_result, scale)
-        self.inspector = QueueInspector(self.receiver, ask.on_news, scale)
+        self.receiver = Receiver(key, queues, on_news, scale)
+        self.discoverer = Discoverer(on_news, scale)
+        self.calls = RefreshCalls(on_result, self.discoverer.ask)
+        self.ends = RefreshEnds(on_result, scale)
+        self.inspector = QueueInspector(self.receiver, on_news, scale)
         self._target: TargetClient | None = None
         self._tasks: list[asyncio.Task[None]] = []
 

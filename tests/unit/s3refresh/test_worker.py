@@ -16,7 +16,7 @@ from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.snapshot import Discovery, Message
 from caretaker.s3refresh.targets import registry
-from caretaker.s3refresh.worker import PassRequests, Worker
+from caretaker.s3refresh.worker import Worker
 from caretaker.s3refresh.worker_config import WorkerConfig, worker_config_of
 from testing.s3refreshes import refresh
 
@@ -82,7 +82,7 @@ async def begun(
     reported: list[Discovery] = []
     done = asyncio.Event()
 
-    def news() -> None:
+    def news(_key: Key, *, urgent: bool = False) -> None:
         reported.append(worker.discoverer.discovery)
         if worker.discoverer.discovery.complete:
             done.set()
@@ -92,7 +92,7 @@ async def begun(
     if ends:  # a queue of their own
         asked = msgspec.structs.replace(asked, completions=msgspec.structs.replace(asked.source))
     sqs: Any = Sqs()
-    worker = Worker(Key("S3AggregatedRefresh", "n", "r"), "u", queues, PassRequests(news, news), SCALE)
+    worker = Worker(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, SCALE)
     await worker.begin(asked, sqs, target)
     async with asyncio.timeout(10):
         await done.wait()

@@ -86,17 +86,14 @@ class StorageGatewayTarget(TargetType, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """See TargetType."""
         return self.scope == "Share"
 
     @property
     def ends_url(self) -> str:
-        """See TargetType."""
         return self.completion.queue_url
 
     @property
     def rediscover(self) -> float:
-        """See TargetType."""
         return seconds("target.storageGateway.rediscoverEvery", self.rediscover_every)
 
     def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:
