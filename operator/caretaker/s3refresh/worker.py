@@ -109,8 +109,8 @@ class RefreshEnds:
             self._any_in_flight.clear()
 
     async def watch(self, target: TargetClient) -> None:
-        """Ask for the ends of refreshes in flight, if the target can be asked."""
-        while target.idempotent:
+        """Ask for the ends of refreshes in flight, for ever."""
+        while True:
             await self._any_in_flight.wait()
             await asyncio.sleep(ENDS_SECONDS * self._scale)
             try:
@@ -179,10 +179,11 @@ class Worker:
         discovery = self.discoverer.run(target, config, read)
         with log.outside_pass():
             self._tasks = [
-                asyncio.create_task(self.ends.watch(target), name="s3refresh-ends"),
                 asyncio.create_task(discovery, name="s3refresh-discover"),
                 asyncio.create_task(self.inspector.run(sqs, config.source), name="s3refresh-check"),
             ]
+            if config.target_type.idempotent:  # messages report the ends of the others
+                self._tasks.append(asyncio.create_task(self.ends.watch(target), name="s3refresh-ends"))
 
     async def pause(self) -> None:
         """Nothing more is polled or asked; calls under way go on. Earlier findings do not count any more."""

@@ -526,5 +526,4 @@ async def test_a_lookup_given_up_keeps_its_place_and_one_in_line_leaves_it(
 
 async def test_nothing_is_in_flight() -> None:
     calls = target("https://example.com/refresh")
-    assert calls.idempotent
     assert await asyncio.wait_for(calls.ended(["x"]), 1) == ()

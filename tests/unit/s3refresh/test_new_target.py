@@ -29,6 +29,7 @@ from typing import ClassVar
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.snapshot import Discovery, Result
+from caretaker.s3refresh.targets import TargetClient
 from caretaker.s3refresh.targets.payload import payload_of
 
 
@@ -50,9 +51,7 @@ def make(meant, spec, tools):
     return Lines(meant, spec.filter.buckets)
 
 
-class Lines:
-    idempotent = TARGET_TYPE.idempotent
-
+class Lines(TargetClient):
     def __init__(self, meant, buckets):
         self.meant, self.buckets = meant, buckets
 
@@ -63,9 +62,6 @@ class Lines:
         with open(self.meant.file_name, "ab") as file:
             file.write(payload_of(share, claim) + b"\\n")
         return Result(share.id, claim.id)
-
-    async def ended(self, notification_ids):
-        return ()
 '''
 
 

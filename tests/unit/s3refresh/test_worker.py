@@ -27,8 +27,6 @@ SCALE = 1e-5  # seconds pass so much faster
 class Answers:
     """A target that finds what it is given, in this order."""
 
-    idempotent = True
-
     def __init__(self, *answers: Discovery | Exception) -> None:
         self._answers = list(answers)
 

@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -34,9 +34,6 @@ class TargetClient(Protocol):
     """No method raises an answer of the service. The error of a write's guard (NotLeader) comes through:
     nothing was sent then."""
 
-    # Whether refresh() with the same claim, made twice, takes effect once.
-    idempotent: ClassVar[bool]
-
     async def discover(self) -> Discovery:
         """The shares, and the obstacles to their refresh, before any event comes. Not complete while
         something could not be asked or understood."""
@@ -44,9 +41,10 @@ class TargetClient(Protocol):
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """Make the call that the claim records, once."""
 
-    async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:
-        """The ended ones of these refreshes in flight, and how; the others are asked for again. A target with
-        completion events, or without any report of an end, returns none."""
+    async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
+        """The ended ones of these refreshes in flight, and how; the others are asked for again. The default
+        is for targets with completion events, or without any report of an end: none."""
+        return ()
 
 
 class Tools(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, ClassVar, Final
@@ -25,9 +25,9 @@ from caretaker.api.s3refresh import Spec, Wire
 from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share, of_buckets
-from caretaker.s3refresh.snapshot import Discovery, End, Result
+from caretaker.s3refresh.snapshot import Discovery, Result
 from caretaker.s3refresh.target_types import TargetType
-from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets import TargetClient, Tools
 from caretaker.s3refresh.targets.headers import (
     FIELD,
     UNREADABLE,
@@ -86,11 +86,9 @@ def make(meant: HttpTarget, spec: Spec, tools: Tools) -> "HttpCalls":
     return HttpCalls(meant, spec.filter.buckets, tools)
 
 
-class HttpCalls:
-    """targets.TargetClient for the buckets of one resource. The API server's addresses are refused, too. The
+class HttpCalls(TargetClient):
+    """For the buckets of one resource. The API server's addresses are refused, too. The
     client's guard is asked before a call is made; its NotLeader comes through."""
-
-    idempotent: ClassVar[bool] = TARGET_TYPE.idempotent
 
     def __init__(self, spec: HttpTarget, buckets: Collection[str], tools: Tools) -> None:
         self._spec = spec
@@ -139,10 +137,6 @@ class HttpCalls:
         code, message = self._outcome(status, claim)
         wait = seconds_of(retry_after, time.time()) if code else 0.0
         return Result(share.id, claim.id, code=code, message=message, retry_after=wait)
-
-    async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
-        """Nothing: an accepted call is complete."""
-        return ()
 
     def _outcome(self, status: int, claim: Claim) -> tuple[str, str]:
         wanted = self._spec.success_codes

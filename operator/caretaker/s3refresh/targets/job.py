@@ -22,7 +22,7 @@ from caretaker.s3refresh.folders import ROOT, Request
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.snapshot import Discovery, End, Result
 from caretaker.s3refresh.target_types import TargetType
-from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets import TargetClient, Tools
 from caretaker.s3refresh.targets.payload import payload_of
 
 KIND: Final = "S3AggregatedRefresh"
@@ -62,10 +62,8 @@ class _Job(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class Jobs:
-    """targets.TargetClient for the buckets of one resource. Jobs stand in the resource's namespace."""
-
-    idempotent: ClassVar[bool] = TARGET_TYPE.idempotent
+class Jobs(TargetClient):
+    """For the buckets of one resource. Jobs stand in the resource's namespace."""
 
     def __init__(
         self, client: KubeClient, resource: WireMeta, spec: JobTarget, buckets: Collection[str]

@@ -4,7 +4,7 @@ Inputs: clients for each region, the spec. Lists are paged, descriptions asked f
 region or a share that cannot be read makes the discovery incomplete instead of making its shares unknown.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, Literal
 
 import msgspec
@@ -21,9 +21,9 @@ from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.resource import seconds, user_of
-from caretaker.s3refresh.snapshot import Discovery, End, Result
+from caretaker.s3refresh.snapshot import Discovery, Result
 from caretaker.s3refresh.target_types import TargetType
-from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets import TargetClient, Tools
 
 # "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
 DESCRIBED_AT_ONCE: Final = 10
@@ -130,10 +130,8 @@ def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatew
     return StorageGatewayShares(clients, meant)
 
 
-class StorageGatewayShares:
-    """targets.TargetClient for the shares of one resource. `clients` by region."""
-
-    idempotent: ClassVar[bool] = TARGET_TYPE.idempotent
+class StorageGatewayShares(TargetClient):
+    """For the shares of one resource. `clients` by region."""
 
     def __init__(self, clients: Mapping[str, StorageGateway], spec: StorageGatewayTarget) -> None:
         self._clients = clients
@@ -183,10 +181,6 @@ class StorageGatewayShares:
             )
         name = answer.get("NotificationId", "")
         return Result(share.id, claim.id, notification_id=name, unnamed=not name)
-
-    async def ended(self, notification_ids: Collection[str]) -> Sequence[End]:  # noqa: ARG002
-        """None: messages report the ends, and no call does."""
-        return ()
 
     def _nowhere(self) -> str:
         return (
