@@ -69,8 +69,7 @@ class Writer:
 
     def _note(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
         inputs = snapshot.plan_input
-        discovered = inputs.discovery.shares if target_type_of(snapshot.read.spec).limit else ()
-        shares = {share.id: share for share in discovered}
+        shares = inputs.discovery.by_id if target_type_of(snapshot.read.spec).limit else {}
         busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, inputs.now)
         waiting = {} if inputs.suspended else waiting_of(plan, shares, inputs.now)
         wanting = {} if inputs.suspended else timing.wanting_of(plan.targets, shares)

@@ -110,8 +110,8 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
         delays = [max(plan.wake - now, MIN_DELAY)] if plan.wake else []
         if snapshot.read.flushing and snapshot.blocked:
             delays.append(max(snapshot.flush_remaining, MIN_DELAY))
-        shares = {share.id: share for share in snapshot.plan_input.discovery.shares}
-        if not snapshot.plan_input.suspended and waiting_of(plan, shares, snapshot.plan_input.now):
+        inputs = snapshot.plan_input
+        if not inputs.suspended and waiting_of(plan, inputs.discovery.by_id, inputs.now):
             delays.append(SLOT_SECONDS * self._scale)
         if snapshot.more:
             delays.append(MIN_DELAY)

@@ -72,7 +72,7 @@ class Outlook(msgspec.Struct, frozen=True):
 
 def outlooks(read: Read, now: float, discovery: Discovery | None = None) -> list[Outlook]:
     """Every target on record, by id; with a `discovery`, the others that it has found, too."""
-    shares = None if discovery is None else {share.id: share for share in discovery.shares}
+    shares = None if discovery is None else discovery.by_id
     held = hold_of(read)
     found = {}
     for status in read.status.targets:

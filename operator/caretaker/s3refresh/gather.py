@@ -46,7 +46,6 @@ from caretaker.s3refresh.worker_config import worker_config_of
 
 # How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
 FLUSH_SECONDS: Final = 300.0
-NO_FILTER: Final = Filter()
 SLICE: Final = 100  # events that are matched between two yields to the event loop
 
 
@@ -136,7 +135,7 @@ class Reader:
         now, clock, scale, limiter = time.time(), time.monotonic(), self._of.scale, self._shared.limiter
         spec, target_type, rejection = read.spec, target_type_of(read.spec), setup.rejection
         targets = tuple(status_codec.decode(one, now) for one in read.status.targets)
-        shares = {share.id: share for share in came.discovery.shares}
+        shares = came.discovery.by_id
         busy = busy_of(targets, shares, read.options.assume_after, now)
         groups = {share.group for share in shares.values()} if target_type.limit else set()
         blocked = rejection.message if rejection is not None else state.discovery.blocked
@@ -156,7 +155,7 @@ class Reader:
                 targets=targets,
                 first=read.first,
                 discovery=came.discovery,
-                filter=spec.filter if spec is not None else NO_FILTER,
+                filter=spec.filter if spec is not None else Filter(),
                 options=at_once(read.options) if read.flushing else read.options,
                 owner=self._of.owner,
                 pass_id=uuid.uuid4().hex,

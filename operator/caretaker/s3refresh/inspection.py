@@ -71,7 +71,13 @@ class QueueInspector:
         while True:
             received, looked = receiver.received, time.monotonic()
             late = 0 < second <= looked
-            view = msgspec.structs.replace(await self._inspect(sqs, source), late=late)
+            try:
+                view = await inspect(sqs, source.source, self.view)
+            except Exception as error:  # an unexpected answer must not end the resource's work
+                logger.exception("the queue's attributes cannot be read")
+                fault = f"{type(error).__name__}: {error}"
+                view = msgspec.structs.replace(self.view, problem=fault, code="")
+            view = msgspec.structs.replace(view, late=late)
             if view != self.view:
                 self.view = view
                 self._on_news()
@@ -98,13 +104,6 @@ class QueueInspector:
         poller = self._receiver.source
         behind = poller is not None and poller.backlog.behind
         return self.dead or behind or self.view.in_flight >= NEAR_MOST_IN_FLIGHT
-
-    async def _inspect(self, sqs: Sqs, source: Reading) -> QueueView:
-        try:
-            return await inspect(sqs, source.source, self.view)
-        except Exception as error:  # an unexpected answer must not end the resource's work
-            logger.exception("the queue's attributes cannot be read")
-            return msgspec.structs.replace(self.view, problem=f"{type(error).__name__}: {error}", code="")
 
 
 async def inspect(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:

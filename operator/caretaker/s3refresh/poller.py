@@ -278,19 +278,14 @@ class Poller:
         news: set[Hashable] = set()
         count = size = 0
         for one in (one for answer in answers if not isinstance(answer, BaseException) for one in answer):
-            body = one.get("Body", "")
-            news |= await self._take(one["MessageId"], one["ReceiptHandle"], body)
-            count, size = count + 1, size + len(body)
+            name, receipt, body = one["MessageId"], one["ReceiptHandle"], one.get("Body", "")
+            self.received, count, size = self.received + 1, count + 1, size + len(body)
+            if self.messages.renew(name, receipt):
+                continue
+            parsed = await parsed_of(body, self.reading.source)
+            if parsed.malformed:
+                self.malformed = Malformed(self.malformed.count + 1, parsed.malformed, time.monotonic())
+                logger.warning("message %s cannot be read: %s", name, parsed.malformed)
+            news |= self.messages.add(name, receipt, len(body), parsed)
         self.messages.notify(news)
         return count, size
-
-    async def _take(self, name: str, receipt: str, body: str) -> set[Hashable]:
-        """Keep a message; returns the readers to ask about it."""
-        self.received += 1
-        if self.messages.renew(name, receipt):
-            return set()
-        parsed = await parsed_of(body, self.reading.source)
-        if parsed.malformed:
-            self.malformed = Malformed(self.malformed.count + 1, parsed.malformed, time.monotonic())
-            logger.warning("message %s cannot be read: %s", name, parsed.malformed)
-        return self.messages.add(name, receipt, len(body), parsed)

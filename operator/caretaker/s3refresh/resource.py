@@ -77,21 +77,22 @@ def refresh_path(namespace: str, name: str = "") -> str:
 
 def targets_of(raw: RawRefresh, now: float) -> tuple[TargetState, ...]:
     """The targets in its status; none if the status cannot be decoded."""
+    status = _status(raw)
+    return tuple(status_codec.decode(one, now) for one in status.targets) if status is not None else ()
+
+
+def _status(raw: RawRefresh) -> Status | None:
     try:
-        status = msgspec.json.decode(raw.status, type=Status)
+        return msgspec.json.decode(raw.status, type=Status)
     except msgspec.ValidationError:
-        return ()
-    return tuple(status_codec.decode(one, now) for one in status.targets)
+        return None  # written by another client
 
 
 def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> Read:
     """Judge it. `wanted` is a Spec with every target that there is. A spec older than a stricter CRD is
     shown, never a crash."""
-    lost = False
-    try:
-        status = msgspec.json.decode(raw.status, type=Status)
-    except msgspec.ValidationError:
-        status, lost = Status(), True  # written by another client
+    found = _status(raw)
+    status, lost = found or Status(), found is None
     try:
         spec = msgspec.json.decode(raw.spec, type=wanted)
         options = options_of(spec, scale)

@@ -62,6 +62,11 @@ class Discovery(msgspec.Struct, frozen=True):
     undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
     blocked: str = ""  # why no call can be made until a Secret is changed, or at all
 
+    @property
+    def by_id(self) -> dict[str, Share]:
+        """The shares."""
+        return {share.id: share for share in self.shares}
+
 
 class PlanInput(msgspec.Struct, frozen=True):
     """Everything a plan reads, gathered before it."""

@@ -35,7 +35,12 @@ def status_of(snapshot: Snapshot, plan: Plan) -> Status:
 
 def transitions(before: Status, after: Status, *, expired: bool = False) -> list[Event]:
     """The Events between two statuses. `expired`: events may have been lost before they were received."""
-    events = [*_expired(expired), *_conditions(before, after)]
+    message = (
+        "the queue was not read for long, or by another resource, or its dead-letter queue grew: "
+        "everything is refreshed"
+    )
+    lost = [Event("Warning", "EventsMayHaveExpired", message)] if expired else []
+    events = [*lost, *_conditions(before, after)]
     old = {target.id: target for target in before.targets}
     for target in after.targets:
         events += _target(old, target)
@@ -46,16 +51,6 @@ def given_up(why: str) -> Event:
     """The resource is deleted without the refreshes that onDelete: Flush asks for."""
     message = f"the resource is deleted without a last refresh, and its dirty folders stay stale: {why}"
     return Event("Warning", "FlushGivenUp", message)
-
-
-def _expired(expired: bool) -> Iterator[Event]:
-    if expired:
-        yield Event(
-            "Warning",
-            "EventsMayHaveExpired",
-            "the queue was not read for long, or by another resource, or its dead-letter queue grew: "
-            "everything is refreshed",
-        )
 
 
 def _target(old: Mapping[str, TargetStatus], now: TargetStatus) -> Iterator[Event]:

@@ -199,9 +199,8 @@ class TargetTracker:
         self._events = {}
 
     def _observe(self, target: TargetState, clock: float) -> _Observed:
-        call_of = _claimed(target)
-        call = _call(target)
-        before = self._observed.get(target.id) or _Observed(None, None, (call_of, clock), (call, clock))
+        claim, call = (_claimed(target), clock), (_call(target), clock)
+        before = self._observed.get(target.id) or _Observed(None, None, claim, call)
         event, dirty = self._events.get(target.id, before.event), None
         if target.dirty is not None:
             since, at = before.dirty or (target.dirty.since, clock)
@@ -212,8 +211,8 @@ class TargetTracker:
         return _Observed(
             event,
             dirty,
-            before.claim if before.claim[0] == call_of else (call_of, clock),
-            before.call if before.call[0] == call else (call, clock),
+            before.claim if before.claim[0] == claim[0] else claim,
+            before.call if before.call[0] == call[0] else call,
         )
 
 

@@ -20,12 +20,12 @@ from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import ROOT, Request
 from caretaker.s3refresh.match import Share, of_buckets
+from caretaker.s3refresh.resource import KIND
 from caretaker.s3refresh.snapshot import Discovery, End, Result
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import TargetClient, Tools
 from caretaker.s3refresh.targets.payload import payload_of
 
-KIND: Final = "S3AggregatedRefresh"
 STRICT_DRY_RUN: Final = {"dryRun": "All", "fieldValidation": "Strict"}
 _NAME_PART: Final = 40
 _TRIAL: Final = Claim("dry-run", "", 0.0, Request((ROOT,), recursive=True), 0.0)

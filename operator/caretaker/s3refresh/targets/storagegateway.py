@@ -220,7 +220,7 @@ class StorageGatewayShares(TargetClient):
         listed = {share["FileShareARN"]: share async for share in self._listed(client)}
         for kind in ("NFS", "SMB"):
             arns = [arn for arn, one in listed.items() if one.get("FileShareType", "NFS") == kind]
-            batches = [list(some) for some in _batches(arns)]
+            batches = [arns[at : at + DESCRIBED_AT_ONCE] for at in range(0, len(arns), DESCRIBED_AT_ONCE)]
             while batches:
                 some = batches.pop(0)
                 try:
@@ -280,7 +280,3 @@ def _perhaps_a_folder(error: AwsError) -> bool:
     message = error.message.lower()
     unclear = error.transient and not error.cause and "too many" not in message
     return error.invalid or unclear or "folder" in message
-
-
-def _batches(arns: Sequence[str]) -> Iterable[list[str]]:
-    return (list(arns[at : at + DESCRIBED_AT_ONCE]) for at in range(0, len(arns), DESCRIBED_AT_ONCE))
