@@ -366,11 +366,9 @@ def _joined(before: DirtyScope | None, scope: Scope, now: float) -> DirtyScope:
     if before is None:
         return DirtyScope(now, folders.merge(scope))
     since, merged = min(before.since, now), folders.merge(before.scope, scope)
-    return (
-        DirtyScope(since, merged)
-        if merged.all
-        else msgspec.structs.replace(before, since=since, scope=merged)
-    )
+    if merged.all:
+        return DirtyScope(since, merged)
+    return msgspec.structs.replace(before, since=since, scope=merged)
 
 
 def called_at(target: TargetState) -> float:

@@ -53,9 +53,7 @@ def unread(view: QueueView, before: QueueStatus, now: float) -> bool:
     """Whether events may be gone for good: the queue has not been read for half of the time that it keeps
     messages. `before` is the status that stands."""
     seen = parse_time(before.checked_at)
-    if not view.checked or seen is None:
-        return False
-    return now - seen > view.retention / 2
+    return view.checked and seen is not None and now - seen > view.retention / 2
 
 
 def died(view: QueueView, before: QueueStatus) -> bool:
@@ -77,7 +75,7 @@ def status_of(
     fresh = covered or before.checked_at is None
     figures = (view.visible, view.in_flight, dead, dead if fresh else min(before.dlq_covered, dead))
     seen = parse_time(before.checked_at)
-    due = seen is None or not 0 <= now - seen < _renewed_after(view)
+    due = seen is None or not 0 <= now - seen < min(RENEW_SECONDS, view.retention / RENEW_FRACTION)
     if figures == (before.visible, before.in_flight, before.dlq_visible, before.dlq_covered) and not due:
         return before
     return QueueStatus(*figures, checked_at=format_time(now))
@@ -86,10 +84,6 @@ def status_of(
 def uncovered(status: QueueStatus) -> int:
     """Dead letters that may be events that no refresh has followed."""
     return max(status.dlq_visible - status.dlq_covered, 0)
-
-
-def _renewed_after(view: QueueView) -> float:
-    return min(RENEW_SECONDS, view.retention / RENEW_FRACTION)
 
 
 def view_of(found: Mapping[str, str], source: SQSSource) -> QueueView:
