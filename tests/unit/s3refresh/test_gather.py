@@ -75,6 +75,11 @@ def kind_of(client: Any, added: list[Key]) -> S3AggregatedRefreshKind:
     )
 
 
+def shown(kind: S3AggregatedRefreshKind) -> list[Any]:
+    (family,) = kind._metrics.dirty.collect()
+    return list(family.samples)
+
+
 def tasks() -> set[str]:
     return {task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("s3refresh")}
 
@@ -108,6 +113,17 @@ async def test_before_the_status_its_tasks_begin_and_its_queue_is_claimed() -> N
     if ending := [one for one in asyncio.all_tasks() if one.get_name() in tasks()]:
         await asyncio.wait(ending, timeout=10)
     assert tasks() == set()
+
+
+async def test_a_pass_shows_its_targets_before_its_status_is_written() -> None:
+    kind = kind_of(ApiServer(), [])
+    snapshot = await kind.gather(KEY)
+    assert snapshot is not None
+    plan = kind.plan(snapshot)
+    kind.observe(snapshot, plan, kind.status(snapshot, plan, None))
+    assert [sample.labels for sample in shown(kind)] == [{"namespace": "ours", "name": "r"}]
+    kind.forget(KEY)
+    assert shown(kind) == []
 
 
 async def test_a_finalizer_is_written_before_any_task_begins_and_the_pass_runs_again() -> None:
