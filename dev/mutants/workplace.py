@@ -23,7 +23,7 @@ READ: Final = (
     *("README.md", "CONTRIBUTING.md"),
 )
 # Worth the same care: decisions rest on it, and unit tests reach all of it.
-ALSO: Final = ("daemontask.task_state", "daemontask.shards", "aws.errors", "s3refresh.queue_claims")
+ALSO: Final = ("daemontask.task_state", "daemontask.shards", "aws.errors")
 # Exit codes of a mutant's tests that say nothing for good: passed, interrupted, no tests, suspicious.
 _OPEN: Final = (0, 2, 5, 33, 35)
 # `mutmut show` takes a second for each mutant.
