@@ -13,7 +13,7 @@ class KindInfo(msgspec.Struct, frozen=True):
     """A custom resource that this operator keeps.
 
     short    its name for kubectl
-    package  of its modules: caretaker.<package>.wiring has its WIRING, caretaker.cli.<package> its commands
+    package  of its modules: caretaker.<package>.wiring has its WIRING, caretaker.cli.<package> its views
     """
 
     kind: str

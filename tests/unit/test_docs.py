@@ -14,7 +14,7 @@ import pytest
 
 from caretaker.api import conditions
 from caretaker.api.conditions import EcsReason, PolicyReason, Reason, RefreshReason
-from caretaker.cli.commands import main
+from caretaker.cli import main
 from caretaker.obs.metrics import create_metrics
 from caretaker.registry import KINDS
 from testing import manifests

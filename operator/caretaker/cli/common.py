@@ -8,7 +8,7 @@ import asyncio
 import difflib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -22,8 +22,6 @@ from caretaker.kube.transport import resource_of
 from caretaker.obs import log
 from caretaker.registry import DAEMON_TASK, KINDS, KindInfo
 from caretaker.settings import Settings, add_connection_arguments, load
-
-_TASKS: Final = (DAEMON_TASK,)
 
 
 class Raw(Protocol):
@@ -70,8 +68,10 @@ class Session(msgspec.Struct, frozen=True):
         return self.client.default_namespace
 
 
-def command(commands: Any, name: str, about: str, *, example: str) -> argparse.ArgumentParser:
-    """A sub-parser whose help ends with examples, one a line."""
+def command(
+    commands: Any, name: str, about: str, *, example: str, kinds: Sequence[KindInfo] = ()
+) -> argparse.ArgumentParser:
+    """A sub-parser whose help ends with examples, one a line; `kinds`: those that it takes a resource of."""
     lines = "".join(f"  {line}\n" for line in example.splitlines())
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
@@ -80,6 +80,15 @@ def command(commands: Any, name: str, about: str, *, example: str) -> argparse.A
         epilog=f"example:\n{lines}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    if kinds:
+        parser.set_defaults(resource_kinds=kinds)
+        parser.add_argument(
+            "resource",
+            nargs="+",
+            metavar="KIND NAME" if kinds[1:] else _form(kinds[0]),
+            help=f"{' or '.join(map(_form, kinds))}; KIND/NAME and the short "
+            f"{'names' if kinds[1:] else 'name'} ({', '.join(kind.short for kind in kinds)}) do as well",
+        )
     return parser
 
 
@@ -95,19 +104,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_named(parser: argparse.ArgumentParser, kinds: Sequence[KindInfo] = _TASKS) -> None:
-    """The resource that a command is about: `daemontask NAME` or `daemontask/NAME`."""
-    one = kinds[0]
-    parser.add_argument(
-        "resource",
-        nargs="+",
-        metavar=_form(one) if len(kinds) == 1 else "KIND NAME",
-        help=f"{' or '.join(map(_form, kinds))}; KIND/NAME and the short {'names' if kinds[1:] else 'name'} "
-        f"({', '.join(kind.short for kind in kinds)}) do as well",
-    )
-
-
-def named(words: Sequence[str], kinds: Sequence[KindInfo] = _TASKS) -> tuple[KindInfo, str]:
+def named(words: Sequence[str], kinds: Sequence[KindInfo]) -> tuple[KindInfo, str]:
     """(kind, name) in the words given; UsageError when they are not a kind and a name."""
     if len(words) > 2 or any("/" in word for word in words[1:]):
         raise UsageError(f"one at a time, and nodes joined by commas, instead of {' '.join(words)}")
@@ -183,14 +180,9 @@ def path_of(kind: KindInfo, namespace: str, name: str = "") -> str:
     return f"{collection}/{name}" if name else collection
 
 
-async def get_task(session: Session, name: str) -> RawTask:
-    """The task. CommandError with a suggestion when there is none of that name."""
-    return await get(session, DAEMON_TASK, name, RawTask)
-
-
 async def get_node_task(session: Session, name: str) -> RawTask:
     """The task. UsageError when it has an ECS target, and so no runs on nodes."""
-    raw = await get_task(session, name)
+    raw = await get(session, DAEMON_TASK, name, RawTask)
     if has_ecs(raw):
         raise UsageError(
             f"DaemonTask {name} keeps an ECS service and has no runs on nodes; "
@@ -240,10 +232,10 @@ def closest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def names_in(text: str) -> list[str]:
-    """The names of a comma-separated list, each once; UsageError when there is none."""
+    """The names of a comma-separated list, each once."""
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise UsageError("--nodes wants node names: --nodes node-a,node-b")
+        raise argparse.ArgumentTypeError(f"{text} has no node names; write --nodes node-a,node-b")
     return names
 
 

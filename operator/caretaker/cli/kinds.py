@@ -1,20 +1,34 @@
-"""The functions of `plan` and `status` for each kind. Each kind has its COMMANDS in its own package."""
+"""The functions of `plan` and `status` for each kind, loaded when they are needed: boto3 takes half a second.
 
-import importlib
-from typing import Final
+The package caretaker.cli.<package> of a kind has KEY, that of its resources in the JSON of `plan`, and the
+modules plan and status, each with a function of its name.
+"""
 
-from caretaker.cli.options import KindCommands
-from caretaker.registry import KINDS, KindInfo
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+
+from caretaker.cli.common import Session
+from caretaker.cli.manifest import Document
+from caretaker.cli.propose import Planned, PlanOptions
+from caretaker.registry import KindInfo
+
+Plan = Callable[[Session, Document, PlanOptions], Awaitable[Planned]]
+# Prints the state of the resource of this name (name, -o, --watch); returns the exit code.
+Status = Callable[[Session, str, str | None, bool], Awaitable[int]]
 
 
-def _load(info: KindInfo) -> KindCommands:
-    commands: KindCommands = importlib.import_module(f"caretaker.cli.{info.package}").COMMANDS
-    return commands
+def key_of(kind: KindInfo) -> str:
+    """The key of its resources in the JSON of `plan`."""
+    return str(import_module(f"caretaker.cli.{kind.package}").KEY)
 
 
-KIND_COMMANDS: Final = tuple(map(_load, KINDS))
+def plan_of(kind: KindInfo) -> Plan:
+    """Its `plan`."""
+    plan: Plan = import_module(f"caretaker.cli.{kind.package}.plan").plan
+    return plan
 
 
-def commands_of(kind: KindInfo) -> KindCommands:
-    """The functions of the kind."""
-    return next(commands for commands in KIND_COMMANDS if commands.kind == kind)
+def status_of(kind: KindInfo) -> Status:
+    """Its `status`."""
+    status: Status = import_module(f"caretaker.cli.{kind.package}.status").status
+    return status

@@ -5,46 +5,21 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from caretaker.api.objects import Pod
-from caretaker.cli.common import (
-    Session,
-    add_connection,
-    add_named,
-    check_nodes,
-    command,
-    execute,
-    explain,
-    get_node_task,
-    named,
-    names_in,
-)
+from caretaker.cli.common import Session, check_nodes, command, execute, explain, get_node_task, names_in
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.run_triggers import NO_PODS
 from caretaker.daemontask.snapshot_reader import observe
 from caretaker.kube.errors import ApiError
+from caretaker.registry import DAEMON_TASK
 
 _AT_A_TIME: Final = 8
 # The API server dials the kubelet for 30 s; wait a little longer, so that its own words come through.
 _SECONDS: Final = 45.0
 
 
-class _Container(msgspec.Struct):
-    name: str
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    containers: list[_Container]
-    init_containers: list[_Container] | None = None
-
-
-class _Pod(msgspec.Struct):
-    spec: _Spec
-
-
-def add(commands: Any) -> None:
+def add(commands: Any) -> argparse.ArgumentParser:
     """Declare the command."""
     parser = command(
         commands,
@@ -52,31 +27,29 @@ def add(commands: Any) -> None:
         "print the logs of a task's nodes, failed ones or those named",
         example="caretaker logs daemontask hello --failed\n"
         "caretaker logs daemontask hello --nodes node-a,node-b --tail 20",
+        kinds=(DAEMON_TASK,),
     )
-    add_named(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--failed", action="store_true", help="the last run of each failed node")
-    which.add_argument("--nodes", metavar="A,B", help="the newest pod of these nodes, whatever its state")
+    which.add_argument(
+        "--nodes", type=names_in, metavar="A,B", help="the newest pod of these nodes, whatever its state"
+    )
     parser.add_argument(
         "--tail", type=_lines, metavar="N", help="the last N lines of each container; default all"
     )
-    add_connection(parser)
-    parser.set_defaults(main=main)
+    return parser
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when the logs of a node could not be had; the others are printed all the same."""
-    _, name = named(args.resource)
-    nodes = names_in(args.nodes) if args.nodes is not None else None
 
     async def body(session: Session) -> int:
-        raw = await get_node_task(session, name)
+        raw = await get_node_task(session, args.name)
         current = forecast(await observe(session.client, raw))
-        if nodes is not None:
-            check_nodes(nodes, current.reports)
-        chosen = [(node, newest(current, node)) for node in nodes] if nodes else list(failed_pods(current))
+        check_nodes(args.nodes or (), current.reports)
+        chosen = [(node, newest(current, node)) for node in args.nodes or ()] or list(failed_pods(current))
         if not chosen:
-            print(f"no node of DaemonTask {name} has failed")
+            print(f"no node of DaemonTask {args.name} has failed")
             return 0
         gate = asyncio.Semaphore(_AT_A_TIME)
         reading = [
@@ -132,10 +105,10 @@ async def _read(
     whole = True
     async with gate:
         try:
-            spec = (await session.client.get(path, _Pod)).spec
+            spec = (await session.client.get(path))["spec"]
         except ApiError as error:
             return [f"{node} | no logs: {explain(error, session.client.host)}"], False
-        containers = [c.name for c in (*(spec.init_containers or ()), *spec.containers)]
+        containers = [c["name"] for c in (*spec.get("initContainers", ()), *spec["containers"])]
         for container in containers:
             prefix = f"{node} {container} | " if len(containers) > 1 else f"{node} | "
             try:

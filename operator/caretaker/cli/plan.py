@@ -1,19 +1,23 @@
 """caretaker plan: a forecast for the resources of a file, without changes. Each kind has its own."""
 
 import argparse
+import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from caretaker.cli import manifest
-from caretaker.cli.common import CommandError, Session, UsageError, add_connection, command, execute
-from caretaker.cli.kinds import KIND_COMMANDS, commands_of
+from caretaker.cli.common import CommandError, Session, UsageError, command, execute
+from caretaker.cli.kinds import key_of, plan_of
 from caretaker.cli.manifest import Manifest
-from caretaker.cli.options import PlanOptions
+from caretaker.cli.propose import PlanOptions
 from caretaker.cli.text import json_text
+from caretaker.registry import KINDS, S3_AGGREGATED_REFRESH
+
+_OBJECT: Final = re.compile(r"s3://([^/]+)/(.+)", re.DOTALL)
 
 
-def add(commands: Any) -> None:
+def add(commands: Any) -> argparse.ArgumentParser:
     """Declare the command."""
     parser = command(
         commands,
@@ -44,28 +48,22 @@ def add(commands: Any) -> None:
         metavar="s3://BUCKET/KEY",
         help="S3AggregatedRefresh: tell what an event of this object would make stale; repeatable",
     )
-    add_connection(parser)
-    parser.set_defaults(main=main)
+    return parser
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when a refusal or a fault would keep a resource from working."""
     found = _read(args.filename)
-    options = PlanOptions(wide=args.output == "wide", samples=tuple(args.sample))
-    for kind_commands in KIND_COMMANDS:
-        kind_commands.check(options, [d for d in found.documents if d.kind == kind_commands.kind])
+    options = PlanOptions(wide=args.output == "wide", samples=tuple(map(object_in, args.sample)))
+    if options.samples and all(document.kind != S3_AGGREGATED_REFRESH for document in found.documents):
+        raise UsageError("--sample is about an S3AggregatedRefresh, and there is none in the files")
 
     async def body(session: Session) -> int:
-        planned = [(d, await commands_of(d.kind).plan(session, d, options)) for d in found.documents]
+        planned = [(d, await plan_of(d.kind)(session, d, options)) for d in found.documents]
         if args.output == "json":
-            by_kind = {
-                kind_commands.key: [p.json for d, p in planned if d.kind == kind_commands.kind]
-                for kind_commands in KIND_COMMANDS
-            }
-            print(json_text(by_kind))
+            print(json_text({key_of(kind): [p.json for d, p in planned if d.kind == kind] for kind in KINDS}))
         else:
-            for number, (_, one) in enumerate(planned):
-                print("\n" * bool(number) + "\n".join(one.text))
+            print("\n\n".join("\n".join(one.text) for _, one in planned))
             if found.others:
                 print(f"\nnot looked at: {', '.join(found.others)}")
         faults = [line for _, one in planned for line in one.faults]
@@ -74,6 +72,14 @@ def main(args: argparse.Namespace) -> int:
         return 0
 
     return execute(args, body)
+
+
+def object_in(text: str) -> tuple[str, str]:
+    """(bucket, key); UsageError for an invalid one. The key is taken literally, not URL-encoded."""
+    found = _OBJECT.fullmatch(text)
+    if found is None:
+        raise UsageError(f"--sample {text}: write an object as s3://BUCKET/KEY")
+    return found[1], found[2]
 
 
 def _read(files: list[str]) -> Manifest:

@@ -1,9 +1,10 @@
-"""A resource of a file as the API server would store it: a dry run, for all kinds.
+"""A resource of a file as the API server would store it: a dry run, for all kinds; and the output of `plan`.
 
 Inputs: a session and a document. No object is changed; a check that the server does not permit becomes a
 note.
 """
 
+from collections.abc import Iterable
 from typing import Any, Generic
 
 import msgspec
@@ -24,6 +25,18 @@ class Proposal(msgspec.Struct, Generic[R], frozen=True):
     refusals: list[str] = []  # why the server refuses it, each with its line
     notes: list[str] = []
 
+    @property
+    def exists(self) -> str:
+        """`exists` or `new`."""
+        return "new" if self.before is None else "exists"
+
+
+class PlanOptions(msgspec.Struct, frozen=True):
+    """The flags of `plan`. A kind ignores those that mean nothing to it."""
+
+    wide: bool = False
+    samples: tuple[tuple[str, str], ...] = ()  # (bucket, key)
+
 
 class Planned(msgspec.Struct, frozen=True):
     """The output of `caretaker plan` for one resource."""
@@ -31,6 +44,16 @@ class Planned(msgspec.Struct, frozen=True):
     text: list[str]
     json: dict[str, Any]
     faults: list[str]  # each with its line; any fault means exit code 1
+
+
+def refused(title: str, head: dict[str, Any], faults: list[str], notes: list[str]) -> Planned:
+    """The output for a refused resource; `head`: the first fields of its JSON."""
+    return Planned([f"{title}: refused", *noted(notes)], {**head, "faults": faults, "notes": notes}, faults)
+
+
+def noted(notes: Iterable[str]) -> list[str]:
+    """A line for each note."""
+    return [f"  note: {note}" for note in notes]
 
 
 async def propose(session: Session, document: Document, wanted: type[R]) -> Proposal[R]:

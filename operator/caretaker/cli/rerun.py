@@ -11,18 +11,7 @@ import msgspec
 
 from caretaker.api import names
 from caretaker.api.times import normalise_time, parse_time, stamp_after
-from caretaker.cli.common import (
-    CommandError,
-    Session,
-    add_connection,
-    add_named,
-    check_nodes,
-    command,
-    execute,
-    get_node_task,
-    named,
-    names_in,
-)
+from caretaker.cli.common import CommandError, Session, check_nodes, command, execute, get_node_task, names_in
 from caretaker.cli.text import age, number, one_line, table
 from caretaker.daemontask.budgets import Allowance, allowed_words
 from caretaker.daemontask.forecast import Forecast, forecast
@@ -31,6 +20,7 @@ from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.snapshot_reader import observe
 from caretaker.imds.resource import RawPolicy
 from caretaker.kube.errors import ApiError
+from caretaker.registry import DAEMON_TASK
 
 R = TypeVar("R", RawTask, RawPolicy)
 _TRIES: Final = 10
@@ -39,7 +29,7 @@ _KEPT_SECONDS: Final = 86400.0  # seconds that an answered request stays in reru
 Annotations = dict[str, str]
 
 
-def add(commands: Any) -> None:
+def add(commands: Any) -> argparse.ArgumentParser:
     """Declare the command."""
     parser = command(
         commands,
@@ -48,28 +38,25 @@ def add(commands: Any) -> None:
         example="caretaker rerun daemontask hello\n"
         "caretaker rerun daemontask hello --nodes node-a,node-b\n"
         "caretaker rerun dtask/hello --failed",
+        kinds=(DAEMON_TASK,),
     )
-    add_named(parser)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--nodes", metavar="A,B", help="on these nodes only")
+    which.add_argument("--nodes", type=names_in, metavar="A,B", help="on these nodes only")
     which.add_argument("--failed", action="store_true", help="on the nodes whose retries are used up")
-    add_connection(parser)
-    parser.set_defaults(main=main)
+    return parser
 
 
 def main(args: argparse.Namespace) -> int:
     """Prints the runs that will start."""
-    _, name = named(args.resource)
-    nodes = names_in(args.nodes) if args.nodes is not None else None
 
     async def body(session: Session) -> int:
-        raw = await get_node_task(session, name)
+        raw = await get_node_task(session, args.name)
         snapshot = await observe(session.client, raw)
-        wanted = nodes
+        wanted: list[str] | None = args.nodes
         if args.failed:
             wanted = [report.node.name for report in forecast(snapshot).plan.nodes.failed]
             if not wanted:
-                print(f"no node of DaemonTask {name} has failed: nothing to run again")
+                print(f"no node of DaemonTask {args.name} has failed: nothing to run again")
                 return 0
         if wanted is not None:
             check_nodes(wanted, snapshot.nodes)
@@ -80,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
                 return {names.RERUN_AT: stamp}
             return {names.RERUN_NODES: merged(current.get(names.RERUN_NODES, ""), wanted, stamp, snapshot)}
 
-        changed = await annotate(session, raw, task_path(raw.metadata.namespace, name), change)
+        changed = await annotate(session, raw, task_path(raw.metadata.namespace, args.name), change)
         task, _ = read_task(changed)
         after = forecast(msgspec.structs.replace(snapshot, task=task))
         print("\n".join(describe(after, wanted)))

@@ -5,21 +5,11 @@ Writes the annotation caretaker.dev/resume-at and nothing else.
 
 import argparse
 import time
-from typing import Any, Final
+from typing import Any
 
 from caretaker.api import names
 from caretaker.api.times import format_micros, normalise_time, stamp_after
-from caretaker.cli.common import (
-    CommandError,
-    Session,
-    add_connection,
-    add_named,
-    command,
-    execute,
-    get,
-    get_node_task,
-    named,
-)
+from caretaker.cli.common import CommandError, Session, command, execute, get, get_node_task
 from caretaker.cli.rerun import annotate
 from caretaker.cli.text import number
 from caretaker.daemontask.forecast import forecast
@@ -28,27 +18,22 @@ from caretaker.daemontask.snapshot_reader import observe
 from caretaker.imds.resource import RawPolicy, policy_path, read
 from caretaker.registry import DAEMON_TASK, IMDS_POLICY
 
-_KINDS: Final = (DAEMON_TASK, IMDS_POLICY)
 
-
-def add(commands: Any) -> None:
+def add(commands: Any) -> argparse.ArgumentParser:
     """Declare the command."""
-    parser = command(
+    return command(
         commands,
         "resume",
         "go on with a task that failurePolicy has paused, or a policy whose breaker is open",
         example="caretaker resume daemontask hello\ncaretaker resume imdspolicy workers",
+        kinds=(DAEMON_TASK, IMDS_POLICY),
     )
-    add_named(parser, _KINDS)
-    add_connection(parser)
-    parser.set_defaults(main=main)
 
 
 def main(args: argparse.Namespace) -> int:
     """Earlier failures no longer pause it."""
-    kind, name = named(args.resource, _KINDS)
-    body = _task if kind == DAEMON_TASK else _policy
-    return execute(args, lambda session: body(session, name))
+    body = _task if args.kind == DAEMON_TASK else _policy
+    return execute(args, lambda session: body(session, args.name))
 
 
 async def _task(session: Session, name: str) -> int:

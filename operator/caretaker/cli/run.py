@@ -10,7 +10,7 @@ from caretaker.obs import log
 from caretaker.settings import add_run_arguments, load
 
 
-def add(commands: Any) -> None:
+def add(commands: Any) -> argparse.ArgumentParser:
     """Declare the command."""
     parser = command(
         commands,
@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
         example="caretaker run --metrics-port 0 --health-port 0 --log-format text",
     )
     add_run_arguments(parser)
-    parser.set_defaults(main=main)
+    return parser
 
 
 def main(args: argparse.Namespace) -> int:

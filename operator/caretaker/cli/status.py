@@ -3,11 +3,12 @@
 import argparse
 from typing import Any
 
-from caretaker.cli.common import Session, add_connection, add_named, command, execute, named
-from caretaker.cli.kinds import KIND_COMMANDS, commands_of
+from caretaker.cli.common import Session, command, execute
+from caretaker.cli.kinds import status_of
+from caretaker.registry import KINDS
 
 
-def add(commands: Any) -> None:
+def add(commands: Any) -> argparse.ArgumentParser:
     """Declare the command."""
     parser = command(
         commands,
@@ -18,23 +19,21 @@ def add(commands: Any) -> None:
         "caretaker status s3ar/exports\n"
         "caretaker status imdspolicy workers\n"
         "caretaker status daemontask hello -o json",
+        kinds=KINDS,
     )
-    add_named(parser, [kind_commands.kind for kind_commands in KIND_COMMANDS])
     parser.add_argument(
         "-w", "--watch", action="store_true", help="follow it until there is nothing left to do"
     )
     parser.add_argument(
         "-o", "--output", choices=("json", "wide"), help="json, or wide: every row and column"
     )
-    add_connection(parser)
-    parser.set_defaults(main=main)
+    return parser
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit code 0 when it could be read; with --watch, 1 when it ended in a failure."""
-    kind, name = named(args.resource, [kind_commands.kind for kind_commands in KIND_COMMANDS])
 
     async def body(session: Session) -> int:
-        return await commands_of(kind).status(session, name, args.output, args.watch)
+        return await status_of(args.kind)(session, args.name, args.output, args.watch)
 
     return execute(args, body)

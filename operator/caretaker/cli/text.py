@@ -1,26 +1,30 @@
 """Text for people: tables, ages, a progress bar, colours where they are wanted.
 
-Pure except for the check of the stream. Every output can be understood without colour.
+Pure except for the look at stdout. Every output can be understood without colour.
 """
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TextIO
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from caretaker.api.times import parse_time
 from caretaker.daemontask.decision import State
 from caretaker.settings import colour_wanted
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 BAR: Final = 24
 Numbers = Mapping[State, int]  # nodes in each state
+S = TypeVar("S")
 
 STATE_ORDER: Final[tuple[State, ...]] = ("failed", "blocked", "active", "pending", "succeeded", "excluded")
 _COUNT_ORDER: Final[tuple[State, ...]] = ("succeeded", "failed", "active", "pending", "blocked", "excluded")
 STATE_WORDS: Final[Mapping[State, str]] = {"excluded": "left out"}
-TASK_COLOURS: Final[Mapping[str, str]] = {
+# Word -> SGR code, of states of nodes.
+_STATE_COLOURS: Final = {
     "failed": "31",
     "blocked": "33",
     "active": "36",
@@ -41,14 +45,26 @@ def json_text(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
+def show(
+    state: S, output: str | None, as_json: Callable[[S], Any], as_text: Callable[[S, bool], list[str]]
+) -> None:
+    """Print the state as JSON or as text; `as_text` takes whether nothing is cut."""
+    print(json_text(as_json(state)) if output == "json" else "\n".join(as_text(state, output == "wide")))
+
+
 def number(count: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def cut(text: str, width: int) -> str:
-    """At most `width` characters."""
-    return text if len(text) <= width else text[: width - 1] + "…"
+def cut(text: str, width: int, *, wide: bool = False) -> str:
+    """At most `width` characters, unless all are wanted."""
+    return text if wide or len(text) <= width else text[: width - 1] + "…"
+
+
+def cell(value: object) -> str:
+    """The value, or `-` where there is none."""
+    return "-" if value is None or value == "" else str(value)
 
 
 def age(seconds: float) -> str:
@@ -58,6 +74,12 @@ def age(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def ago(stamp: str | None, now: float) -> str:
+    """`3m ago`, or `-` without a time."""
+    at = parse_time(stamp)
+    return f"{age(now - at)} ago" if at else "-"
 
 
 def table(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
@@ -70,25 +92,26 @@ def table(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
     ]
 
 
+def section(head: str, rows: Iterable[Sequence[str]], more: str = "", indent: str = "") -> list[str]:
+    """An empty line, the table, `more`; nothing without rows. `head`: its columns, by two spaces."""
+    rows = list(rows)
+    return ["", *table([head.split("  "), *rows], indent), *([more] if more else [])] if rows else []
+
+
 def counts(numbers: Numbers, skip: Sequence[str] = ()) -> str:
     """`12 succeeded, 3 active, 2 left out`: the states that any node is in."""
-    parts = [
-        f"{numbers[s]} {STATE_WORDS.get(s, s)}" for s in _COUNT_ORDER if numbers.get(s) and s not in skip
-    ]
-    return ", ".join(parts)
+    states = [state for state in _COUNT_ORDER if numbers.get(state) and state not in skip]
+    return ", ".join(f"{numbers[state]} {STATE_WORDS.get(state, state)}" for state in states)
 
 
 def bar(numbers: Numbers, width: int = BAR) -> str:
     """`[######!---]  7/11`: succeeded, failed, remaining."""
     total = sum(count for state, count in numbers.items() if state != "excluded")
-    if not total:
-        return f"[{'-' * width}]  0/0"
-    done = width * numbers.get("succeeded", 0) // total
+    succeeded = numbers.get("succeeded", 0)
+    done = width * succeeded // max(total, 1)
     # Failures are visible even if they are less than a cell.
-    failed = min(-(-width * numbers.get("failed", 0) // total), width - done)
-    return (
-        f"[{'#' * done}{'!' * failed}{'-' * (width - done - failed)}]  {numbers.get('succeeded', 0)}/{total}"
-    )
+    failed = min(-(-width * numbers.get("failed", 0) // max(total, 1)), width - done)
+    return f"[{'#' * done}{'!' * failed}{'-' * (width - done - failed)}]  {succeeded}/{total}"
 
 
 def terminal_width() -> int:
@@ -96,23 +119,13 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns - 1
 
 
-class Colours:
-    """ANSI colours for a stream, or none. `words`: word -> SGR code."""
+def coloured(lines: Iterable[str], colours: Mapping[str, str] = _STATE_COLOURS) -> list[str]:
+    """The first known word of each line in its colour, if stdout is a terminal that shows colours."""
+    if not colour_wanted(tty=sys.stdout.isatty()):
+        return list(lines)
 
-    def __init__(self, stream: TextIO, words: Mapping[str, str] = TASK_COLOURS) -> None:
-        self._wanted = colour_wanted(tty=stream.isatty())
-        self._words = words
+    def paint(word: re.Match[str]) -> str:
+        code = colours[word[0]]
+        return f"\x1b[{code}m{word[0]}\x1b[0m" if code else word[0]
 
-    def lines(self, lines: Sequence[str]) -> list[str]:
-        """Table rows, each in the colour of the first known word in it."""
-        return [self.line(line) for line in lines]
-
-    def line(self, line: str) -> str:
-        """One row."""
-        if not self._wanted:
-            return line
-        found = re.search(rf"(?<!\S)({'|'.join(self._words)})(?!\S)", line)
-        code = self._words[found[1]] if found else ""
-        if not found or not code:
-            return line
-        return f"{line[: found.start()]}\x1b[{code}m{found[1]}\x1b[0m{line[found.end() :]}"
+    return [re.sub(rf"(?<!\S)({'|'.join(colours)})(?!\S)", paint, line, count=1) for line in lines]

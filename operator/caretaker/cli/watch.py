@@ -8,12 +8,12 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from caretaker.cli.common import CommandError
-from caretaker.cli.text import age, cut, one_line, terminal_width
+from caretaker.cli.text import age, cut, one_line, show, terminal_width
 from caretaker.kube.watches import Watches
 
 _SYNC_SECONDS: Final = 30.0  # seconds until every watch has its first list
@@ -21,57 +21,55 @@ _READ_INTERVAL: Final = 0.25  # seconds between two reads, so that many changes 
 _CLOCK_INTERVAL: Final = 1.0  # the clock at the end of the line
 
 M = TypeVar("M")
-M_contra = TypeVar("M_contra", contravariant=True)
 
 
-class WatchPrinter(Protocol[M_contra]):
-    """The output of a kind while it is watched."""
+class View(NamedTuple, Generic[M]):
+    """The output of a kind.
 
-    def line(self, state: M_contra) -> str:
-        """The state in one line; printed again when it changes."""
+    line     the state in one line; printed again when it changes
+    bar      the same on a terminal
+    news     events between two states, a line each
+    as_json  the whole for programs
+    as_text  the whole for people; of the state, and whether nothing is cut
+    ended    the exit code once no further progress is possible without a user; None before
+    """
 
-    def bar(self, state: M_contra) -> str:
-        """The same on a terminal."""
-
-    def news(self, before: M_contra | None, state: M_contra) -> Iterable[str]:
-        """Events since `before`, a line each; none at the first read."""
-
-    def as_json(self, state: M_contra) -> Any:
-        """The whole for programs."""
-
-    def show(self, state: M_contra, output: str | None) -> None:
-        """Print the whole, once it has ended."""
-
-    def ended(self, state: M_contra) -> int | None:
-        """The exit code once no further progress is possible without a user; None before."""
+    line: Callable[[M], str]
+    bar: Callable[[M], str]
+    news: Callable[[M, M], Iterable[str]]
+    as_json: Callable[[M], Any]
+    as_text: Callable[[M, bool], list[str]]
+    ended: Callable[[M], int | None]
 
 
 async def follow_to_the_end(
-    watches: Watches, read: Callable[[], M | None], printer: WatchPrinter[M], what: str, output: str | None
+    watches: Watches, read: Callable[[], M | None], view: View[M], what: str, output: str | None
 ) -> int:
     """0 when it ended well, 1 when it ended with failures. CommandError when it is deleted meanwhile.
 
     `read` returns the state from the watches, None when the resource is gone.
     """
-    display = (
-        _JsonOutput(printer)
-        if output == "json"
-        else _BarOutput(printer)
-        if sys.stdout.isatty()
-        else _LineOutput(printer)
-    )
+    display: _LineOutput[M] | _BarOutput[M]
+    if output == "json":
+        display = _LineOutput(lambda state: msgspec.json.encode(view.as_json(state)).decode())
+    else:
+        display = _BarOutput(view) if sys.stdout.isatty() else _LineOutput(view.line)
     try:
-        state, code = await _follow(watches, read, display, what)
+        state, code = await _follow(watches, read, view, display, what)
     finally:
         display.close()
     if output != "json":
         print()
-        printer.show(state, output)
+        show(state, output, view.as_json, view.as_text)
     return code
 
 
 async def _follow(
-    watches: Watches, read: Callable[[], M | None], display: "_LineOutput[M] | _BarOutput[M]", what: str
+    watches: Watches,
+    read: Callable[[], M | None],
+    view: View[M],
+    display: "_LineOutput[M] | _BarOutput[M]",
+    what: str,
 ) -> tuple[M, int]:
     began, last_read = time.monotonic(), -_READ_INTERVAL
     while True:
@@ -92,7 +90,7 @@ async def _follow(
             raise CommandError(f"{what} was deleted")
         display.show(state)
         display.tick(watches.trouble)
-        code = display.printer.ended(state)
+        code = view.ended(state)
         if code is not None:
             return state, code
 
@@ -100,8 +98,8 @@ async def _follow(
 class _LineOutput(Generic[M]):
     """A plain line for each change."""
 
-    def __init__(self, printer: WatchPrinter[M]) -> None:
-        self.printer = printer
+    def __init__(self, line: Callable[[M], str]) -> None:
+        self._line = line
         self._last = ""
         self._trouble = ""
 
@@ -119,31 +117,21 @@ class _LineOutput(Generic[M]):
     def close(self) -> None:
         """Nothing is left open."""
 
-    def _line(self, state: M) -> str:
-        return self.printer.line(state)
-
-
-class _JsonOutput(_LineOutput[M]):
-    """An object a line, for each change."""
-
-    def _line(self, state: M) -> str:
-        return msgspec.json.encode(self.printer.as_json(state)).decode()
-
 
 class _BarOutput(Generic[M]):
     """One redrawn line at the bottom; important events scroll above it."""
 
-    def __init__(self, printer: WatchPrinter[M]) -> None:
-        self.printer = printer
+    def __init__(self, view: View[M]) -> None:
+        self._view = view
         self._began = time.monotonic()
         self._text = ""
         self._before: M | None = None
 
     def show(self, state: M) -> None:
-        for line in self.printer.news(self._before, state):
+        for line in self._view.news(self._before, state) if self._before is not None else ():
             self._write(f"\r\x1b[K{line}\n")
         self._before = state
-        self._text = self.printer.bar(state).rstrip()
+        self._text = self._view.bar(state).rstrip()
 
     def tick(self, trouble: str) -> None:
         shown = f"{self._text}  {age(time.monotonic() - self._began)}"

@@ -33,7 +33,9 @@ _COPIED: Final = (
 )
 BROUGHT: Final = {
     "wiring.py": "operator/caretaker/poolstamp/wiring.py",
-    "views.py": "operator/caretaker/cli/poolstamp/__init__.py",
+    "views/__init__.py": "operator/caretaker/cli/poolstamp/__init__.py",
+    "views/plan.py": "operator/caretaker/cli/poolstamp/plan.py",
+    "views/status.py": "operator/caretaker/cli/poolstamp/status.py",
     "rules.tpl": "helm/caretaker/templates/kinds/_poolstamps.tpl",
     "alerts.yaml": "helm/caretaker/files/alerts/poolstamps.yaml",
     "alertcases.py": "tests/testing/alertcases/poolstamp.py",

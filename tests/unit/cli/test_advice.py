@@ -1,27 +1,48 @@
 """Which conditions are worth a line, and that each has a way out."""
 
+from typing import Any
+
 import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
-from caretaker.cli.daemontask.advice import ADVICE, NORMAL, abnormal_conditions, advice
+from caretaker.cli.daemontask import ecs_status
+from caretaker.cli.daemontask import status as daemontask
+from caretaker.cli.daemontask.status import abnormal_conditions, advice
+from caretaker.cli.imds import status as imds
+from caretaker.cli.s3refresh import status as s3refresh
+
+# Of IMDSPolicy: of events and exceptions alone; and those that say how far a change is.
+_NO_CONDITION = {
+    *(c.PolicyReason.IMDSV1_OPEN, c.PolicyReason.CANARY_PASSED),
+    *(c.PolicyReason.NOT_APPLIED, c.PolicyReason.OTHER_CLUSTER),
+}
+_PROGRESS = {c.PolicyReason.CANARY_CHANGING, c.PolicyReason.CANARY_SOAKING, c.PolicyReason.CHANGING}
 
 
-def test_every_reason_is_either_calm_or_has_advice() -> None:
-    reasons = {value for name, value in vars(Reason).items() if name.isupper()}
-    assert reasons == set(ADVICE) | NORMAL, "in ADVICE or NORMAL of the kind's cli/.../advice.py"
-    assert not set(ADVICE) & NORMAL
+@pytest.mark.parametrize(
+    ("reasons", "kind", "others"),
+    [
+        pytest.param(c.Reason, daemontask, set(), id="DaemonTask"),
+        pytest.param(c.EcsReason, ecs_status, set(), id="ECS"),
+        pytest.param(c.RefreshReason, s3refresh, set(), id="S3AggregatedRefresh"),
+        pytest.param(c.PolicyReason, imds, _NO_CONDITION | _PROGRESS, id="IMDSPolicy"),
+    ],
+)
+def test_every_reason_is_either_calm_or_has_advice(reasons: type, kind: Any, others: set[str]) -> None:
+    every = [value for name, value in vars(reasons).items() if name.isupper()]
+    stated = [*kind.ADVICE, *kind.NORMAL, *others]
+    assert sorted(stated) == sorted(every), f"in ADVICE or NORMAL of {kind.__name__}, once"
 
 
 def test_advice_names_the_task() -> None:
-    assert "caretaker resume daemontask hello -n ops" in advice(Reason.PAUSED, "daemontask hello -n ops")
-    assert advice("Unheard", "daemontask hello") == ""
+    assert "caretaker resume daemontask hello -n ops" in advice("daemontask hello -n ops")[Reason.PAUSED]
 
 
 @pytest.mark.parametrize("reason", [Reason.NODES_FAILED, Reason.LEDGER_CORRUPT])
 def test_of_runs_that_are_never_repeated_nothing_runs_again_before_somebody_has_looked(reason: str) -> None:
-    told = advice(reason, "daemontask hello", at_most_once=True)
-    assert told != advice(reason, "daemontask hello")
+    told = advice("daemontask hello", at_most_once=True)[reason]
+    assert told != advice("daemontask hello")[reason]
     assert told.startswith("look at")
     assert "caretaker rerun daemontask hello --nodes NODE" in told
 
@@ -69,4 +90,4 @@ def test_of_runs_that_are_never_repeated_nothing_runs_again_before_somebody_has_
 def test_conditions_worth_telling(
     conditions: list[tuple[str, ConditionStatus, str]], told: list[str]
 ) -> None:
-    assert [found.reason for found in abnormal_conditions(Condition(*parts) for parts in conditions)] == told
+    assert list(abnormal_conditions(Condition(*parts) for parts in conditions)) == told

@@ -8,7 +8,7 @@ import pytest
 from caretaker import __version__
 from caretaker.cli import main
 from caretaker.cli.common import explain, named, names_in
-from caretaker.cli.kinds import commands_of
+from caretaker.cli.kinds import key_of, plan_of, status_of
 from caretaker.kube.errors import ApiError
 from caretaker.registry import KINDS, KindInfo
 from testing import manifests
@@ -93,6 +93,11 @@ def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixtu
         pytest.param("frobnicate", "invalid choice: 'frobnicate'", id="an unknown command"),
         pytest.param("plan", "required: -f/--filename; see caretaker plan --help", id="plan without a file"),
         pytest.param("plan -f - -f -", "stdin can be read once", id="stdin twice"),
+        pytest.param(
+            f"plan -f {ROOT}/examples/hello.yaml --sample s3://bucket/a",
+            "there is none in the files",
+            id="a sample without a refresh",
+        ),
         pytest.param("status", "required: KIND NAME; see caretaker status --help", id="nothing named"),
         pytest.param(
             "status daemontask", "which one? write: daemontask NAME, instead", id="a kind without a name"
@@ -125,7 +130,9 @@ def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixtu
         ),
         pytest.param("rerun", "required: daemontask NAME; see caretaker rerun --help", id="no task"),
         pytest.param("status dtask/x -o yaml", "invalid choice: 'yaml'", id="an unknown output"),
-        pytest.param("rerun dtask/x --nodes ,", "--nodes wants node names", id="no node names"),
+        pytest.param(
+            "rerun dtask/x --nodes ,", "has no node names; write --nodes node-a,node-b", id="no node names"
+        ),
         pytest.param("rerun dtask/x --nodes a --failed", "not allowed with argument", id="nodes and failed"),
         pytest.param("logs dtask/x", "--failed --nodes is required", id="logs of what"),
         pytest.param("logs dtask/x --failed --tail -1", "argument --tail", id="a tail below nothing"),
@@ -167,7 +174,8 @@ def test_a_resource_is_named_as_kubectl_does(words: list[str], kind: str) -> Non
 def test_every_kind_is_shown_and_named_as_in_its_crd(kind: KindInfo) -> None:
     crd = manifests.load((ROOT / "crds" / f"{kind.plural}.yaml").read_text())
     assert crd["spec"]["names"]["shortNames"] == [kind.short]
-    assert commands_of(kind).kind is kind
+    assert (plan_of(kind).__name__, status_of(kind).__name__) == ("plan", "status")
+    assert [other for other in KINDS if key_of(other) == key_of(kind)] == [kind]
 
 
 def test_nodes_are_named_once() -> None:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from caretaker.cli import main
-from caretaker.cli.daemontask import plan_text, status_text
-from caretaker.cli.s3refresh import plan_text as refresh_plan
-from caretaker.cli.s3refresh import status_text as refresh_status
+from caretaker.cli.daemontask import plan, status
+from caretaker.cli.s3refresh import plan as refresh_plan
+from caretaker.cli.s3refresh import status as refresh_status
 from caretaker.daemontask.forecast import NodeState, forecast
 from caretaker.s3refresh.forecast import Why
 from unit.cli.s3refresh import build
@@ -48,10 +48,10 @@ def test_shared_flags_stand_in_theirs() -> None:
 
 def test_the_json_of_plan_and_status_is_told() -> None:
     made = forecast(snapshot(task(), [node()]))
-    planned = plan_text.as_json(proposal(made, exists=True), made)
+    planned = plan.as_json(proposal(made, exists=True), made)
     words = {*planned, *planned["nodes"][0], "tasks"}
     assert {word for word in words if not re.search(rf"\b{word}\b", section("plan"))} == set()
-    told = status_text.as_json(made)
+    told = status.as_json(made)
     words = {*told, *msgspec.to_builtins(made.state_of("a"))}
     assert {word for word in words if not re.search(rf"\b{word}\b", section("status"))} == set()
     assert len(msgspec.structs.fields(NodeState)) == 11

@@ -1,21 +1,16 @@
 """What plan and status of an IMDSPolicy make of its conditions."""
 
-from collections.abc import Callable
-
 import msgspec
 import pytest
 
 from caretaker.api.conditions import Condition
 from caretaker.api.imds import Canary, CanaryStatus, ChangedInstance, FieldChange, GroupCanary, Safety, Status
 from caretaker.api.objects import WireMeta
-from caretaker.cli.imds.advice import advice, advice_of_plan
-from caretaker.cli.imds.enforce_text import enforce_lines
-from caretaker.cli.imds.plan import faults_of
-from caretaker.cli.imds.status import as_text
-from caretaker.cli.imds.tables import canaries
+from caretaker.cli.imds.plan import enforce_input, enforce_lines, faults_of
+from caretaker.cli.imds.status import advice, as_text, canaries
 from caretaker.cli.manifest import read as manifest
-from caretaker.imds.conditions import STALLING
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.resource import RawPolicy, read
 
 POLICY = """\
@@ -27,6 +22,10 @@ spec:
     httpPutResponseHopLimit: 2
 """
 CLASH = "spec.options.httpPutResponseHopLimit: a, workers want different values with equal priority"
+
+
+def encoded(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def test_a_conflict_is_a_fault_of_the_file_once_and_at_its_line() -> None:
@@ -42,8 +41,29 @@ def test_what_is_refused_to_whoever_asks_is_no_fault_of_the_file(reason: str) ->
     assert faults_of(document, Status(conditions=[Condition("Ready", "False", reason, "denied")])) == []
 
 
-def test_a_reason_that_ends_by_an_action_of_the_user_names_the_action() -> None:
-    assert [reason for reason in sorted(STALLING) if not advice(reason)] == []
+# What a process learns while it runs, or needs after a failure: a plan is that of one that has just started.
+LEARNT = {
+    *("now", "tick", "fresh_since", "options", "on_failure", "stop_after", "resumed_at", "watched", "soaks"),
+    *("inherited", "believed_since", "breaker", "attempts", "others", "failures", "last_failure", "denied"),
+    *("first", "cap", "wait", "slowed", "stopped", "changed", "proved", "faulty", "unprobed", "asked_ahead"),
+    *("unproved", "needed"),
+}
+
+
+def test_plan_gives_enforce_all_that_it_does_not_learn_while_it_runs() -> None:
+    safety = {
+        "allowLoosening": ["Tokens"],
+        "allowTightening": ["HopLimit"],
+        "canary": {"instances": 3, "soak": "77m"},
+        "maxDriftPercent": 37,
+    }
+    spec = {"options": {"httpTokens": "required"}, "safety": safety, "pendingTimeout": "7m"}
+    status = Status(canary=CanaryStatus(1, (), "Changing", AT, AT, ()))
+    raw = RawPolicy(WireMeta(name="workers", generation=4), encoded(spec), encoded(status))
+    given = enforce_input(read(raw), {"eu-west-1"}, 5.0)
+    bare = EnforceInput("", 0, 0.0, 0.0)
+    same = {name for name in EnforceInput.__struct_fields__ if getattr(given, name) == getattr(bare, name)}
+    assert same == LEARNT, "caretaker plan copies a field, or it is one of LEARNT"
 
 
 @pytest.mark.parametrize("reason", ["CanaryChanging", "CanarySoaking", "Changing"])
@@ -54,15 +74,15 @@ def test_status_tells_once_how_far_a_change_is(reason: str) -> None:
         Condition("Reconciling", "True", reason, message),
         Condition("Enforcing", "True", reason, message),
     ]
-    status = msgspec.Raw(msgspec.json.encode(Status(conditions=conditions)))
+    status = encoded(Status(conditions=conditions))
     found = read(RawPolicy(metadata=WireMeta(name="workers"), status=status))
-    lines = as_text(found, 0.0, wide=False)
+    lines = as_text(found, wide=False, now=0.0)
     assert [line for line in lines if message in line] == [f"  Ready: {reason}: {message}"]
 
 
 def told(name: str, *conditions: Condition) -> list[str]:
-    status = msgspec.Raw(msgspec.json.encode(Status(observed_generation=0, conditions=list(conditions))))
-    return as_text(read(RawPolicy(metadata=WireMeta(name=name), status=status)), 0.0, wide=False)
+    status = encoded(Status(observed_generation=0, conditions=list(conditions)))
+    return as_text(read(RawPolicy(metadata=WireMeta(name=name), status=status)), wide=False, now=0.0)
 
 
 def test_a_policy_of_no_node_is_told_what_to_do_and_not_to_see_to_ec2() -> None:
@@ -83,18 +103,18 @@ def test_a_policy_of_no_node_is_told_what_to_do_and_not_to_see_to_ec2() -> None:
 
 @pytest.mark.parametrize("reason", ["AccessDenied", "NoIdentity", "NotAsked", "PermissionDenied"])
 def test_plan_advises_whoever_asks_and_status_whoever_runs_the_operator(reason: str) -> None:
-    assert "you" in advice_of_plan(reason)
-    assert "you" not in advice(reason)
-    assert advice_of_plan("Drifted") == advice("Drifted")
+    status, plan = advice(enforces=False), advice(enforces=False, plan=True)
+    assert ("you" in plan[reason], "you" in status[reason]) == (True, False)
+    assert plan["Drifted"] == status["Drifted"]
 
 
 @pytest.mark.parametrize("reason", ["Drifted", "HopLimitOneTokensOptional"])
-@pytest.mark.parametrize("told", [advice, advice_of_plan])
+@pytest.mark.parametrize("plan", [False, True])
 def test_nobody_is_sent_past_the_guards_of_a_policy_that_changes_instances_itself(
-    reason: str, told: Callable[..., str]
+    reason: str, plan: bool
 ) -> None:
-    assert "Enforce changes the instances" in told(reason, enforces=True)
-    assert "Enforce" not in told(reason)
+    assert "Enforce changes the instances" in advice(enforces=True, plan=plan)[reason]
+    assert "Enforce" not in advice(enforces=False, plan=plan)[reason]
 
 
 AT = "2026-01-01T12:00:00Z"
@@ -112,8 +132,8 @@ def test_status_shows_the_canary_of_each_group() -> None:
     made = CanaryStatus(
         1, (), "Changing", AT, AT, (canary("a", RAISE, CLOSE, count=5), canary("", RAISE, phase="Failed"))
     )
-    status = msgspec.Raw(msgspec.json.encode(Status(canary=made)))
-    lines = as_text(read(RawPolicy(metadata=WireMeta(name="workers"), status=status)), 0.0, wide=False)
+    status = encoded(Status(canary=made))
+    lines = as_text(read(RawPolicy(metadata=WireMeta(name="workers"), status=status)), wide=False, now=0.0)
     assert [line.split("  ")[0] for line in lines[-3:]] == [
         "CANARY OF",
         "EKSManagedNodegroup/a",

@@ -1,12 +1,12 @@
 """Text for people: whatever comes from a cluster, a line stays a line."""
 
-import io
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caretaker.cli.text import BAR, STATE_ORDER, Colours, age, bar, counts, cut, number, one_line, table
+from caretaker.cli.text import BAR, STATE_ORDER, age, bar, coloured, counts, cut, number, one_line, table
 from caretaker.daemontask.decision import State
 
 
@@ -87,20 +87,17 @@ def test_a_bar_is_always_as_wide(numbers: dict[State, int]) -> None:
     assert len(bar(numbers).partition("]")[0]) == BAR + 1
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    line = "node-a  failed  Error"
-    assert Colours(_Terminal()).line(line) == "node-a  \x1b[31mfailed\x1b[0m  Error"
-    assert Colours(_Terminal()).line("NODE  STATE") == "NODE  STATE"
-    assert Colours(io.StringIO()).line(line) == line
+    line = "node-a  failed  Error of another failed"
+    assert coloured([line]) == [line], "no terminal"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert coloured([line]) == ["node-a  \x1b[31mfailed\x1b[0m  Error of another failed"]
+    assert coloured(["NODE  STATE", "a  pending  failed"]) == ["NODE  STATE", "a  pending  failed"]
+    assert coloured(["a  Due"], {"Due": "33"}) == ["a  \x1b[33mDue\x1b[0m"]
     monkeypatch.setenv("NO_COLOR", "1")
-    assert Colours(_Terminal()).line(line) == line
+    assert coloured([line]) == [line]
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "dumb")
-    assert Colours(_Terminal()).line(line) == line
+    assert coloured([line]) == [line]

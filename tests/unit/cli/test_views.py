@@ -12,7 +12,7 @@ from caretaker.api.daemontask import Budget, DaemonTask, FailurePolicy, Result, 
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
 from caretaker.cli import logs, rerun
-from caretaker.cli.daemontask import plan_text, status_text, watch
+from caretaker.cli.daemontask import plan, status
 from caretaker.cli.propose import Proposal
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Fault, Ledger
@@ -38,7 +38,7 @@ def proposal(of: Forecast, *, exists: bool, **more: Any) -> Proposal[RawTask]:
 
 
 def planned(of: Forecast, *, exists: bool = True, wide: bool = False, **more: Any) -> str:
-    return "\n".join(plan_text.as_text(proposal(of, exists=exists, **more), of, wide=wide))
+    return "\n".join(plan.as_text(proposal(of, exists=exists, **more), of, wide=wide))
 
 
 class TestPlan:
@@ -99,7 +99,7 @@ class TestPlan:
             "  schedule 0 3 * * * (Etc/UTC): never yet; next 1970-01-13T03:00:00Z, in 13h",
             "  a budget lets no node run until 1970-01-12T14:00:00Z",
         ]
-        told = plan_text.as_json(proposal(of, exists=True), of)
+        told = plan.as_json(proposal(of, exists=True), of)
         assert told["schedule"] == {
             "schedule": "0 3 * * *",
             "timeZone": "Etc/UTC",
@@ -115,7 +115,7 @@ class TestPlan:
             "DaemonTask default/task: exists, its template does not change, revision"
         )
         other = raw(task(template={"spec": {"containers": []}}))
-        text = "\n".join(plan_text.as_text(Proposal(raw(of.snapshot.task), other), of, wide=False))
+        text = "\n".join(plan.as_text(Proposal(raw(of.snapshot.task), other), of, wide=False))
         assert "its template changes, revision" in text
         assert f"-> {REVISION}" in text
 
@@ -134,9 +134,9 @@ class TestPlan:
         of = made([A, B], parallelism=1)
         assert "would run, wave 2" in planned(of)
         assert "wave 2" not in planned(of, exists=False).split("\n\n")[2]
-        nodes = plan_text.as_json(proposal(of, exists=False), of)["nodes"]
+        nodes = plan.as_json(proposal(of, exists=False), of)["nodes"]
         assert {row["wave"] for row in nodes} == {None}
-        nodes = plan_text.as_json(proposal(of, exists=True), of)["nodes"]
+        nodes = plan.as_json(proposal(of, exists=True), of)["nodes"]
         assert {row["wave"] for row in nodes} == {1, 2}
 
     def test_long_lists_are_cut_unless_they_are_asked_for(self) -> None:
@@ -153,12 +153,12 @@ class TestPlan:
 
     def test_a_refused_task_has_no_nodes(self) -> None:
         refused = Proposal(raw(task()), None, refusals=["t.yaml:1: no"], notes=["so it is"])
-        assert plan_text.as_text(refused, None, wide=False) == [
+        assert plan.as_text(refused, None, wide=False) == [
             "DaemonTask default/task: refused",
             "  note: so it is",
         ]
-        assert plan_text.as_json(refused, None)["refusals"] == ["t.yaml:1: no"]
-        assert "nodes" not in plan_text.as_json(refused, None)
+        assert plan.as_json(refused, None)["refusals"] == ["t.yaml:1: no"]
+        assert "nodes" not in plan.as_json(refused, None)
 
     def test_a_refused_template_lists_no_nodes_but_the_sum(self) -> None:
         said = "spec.template.spec.containers[0].image: Required value"
@@ -168,7 +168,7 @@ class TestPlan:
 
     def test_json_counts_and_names(self) -> None:
         of = made([A, B, TAINTED], parallelism=1)
-        told = plan_text.as_json(proposal(of, exists=False), of)
+        told = plan.as_json(proposal(of, exists=False), of)
         assert {k: told[k] for k in ("exists", "desired", "startAtOnce", "parallelism", "waves", "hold")} == {
             "exists": False,
             "desired": 2,
@@ -192,26 +192,26 @@ class TestStatus:
             [pod(C)],
             {"a": entry(A), "b": entry(B, "Failed", reason="OOMKilled", exit_code=137)},
         )
-        rows = "\n".join(status_text.as_text(of, wide=False)).split("\n\n")[1].splitlines()
+        rows = "\n".join(status.as_text(of, False)).split("\n\n")[1].splitlines()
         assert [row.split()[:3] for row in rows[1:4]] == [
             ["b", "failed", "OOMKilled"],
             ["c", "active", "Running"],
             ["a", "succeeded", "-"],
         ]
         assert rows[4] == "not listed: 1 left out; -o wide lists them"
-        wide = "\n".join(status_text.as_text(of, wide=True))
+        wide = "\n".join(status.as_text(of, True))
         assert "untolerated taint gpu=yes:NoSchedule" in wide
         assert "not listed" not in wide
 
     def test_a_pods_message_cannot_paint_the_terminal(self) -> None:
         of = made([A], [], {"a": entry(A, "Failed", reason="Error", message="one\n\x1b[2Jtwo")})
-        assert "\x1b" not in "\n".join(status_text.as_text(of, wide=True))
+        assert "\x1b" not in "\n".join(status.as_text(of, True))
 
     def test_conditions_come_with_what_to_do(self) -> None:
         of = task(
             status=conditions((c.READY, "False", Reason.PAUSED), (c.STALLED, "True", Reason.NODES_FAILED))
         )
-        assert status_text.diagnostics(of) == [
+        assert status.diagnostics(of) == [
             "Ready: Paused: why",
             "  -> fix the template and apply it again, or go on as it is: "
             "caretaker resume daemontask task -n default",
@@ -220,25 +220,25 @@ class TestStatus:
     def test_a_lost_ledger_is_told_before_a_pass_has_seen_it_and_once(self) -> None:
         calm = conditions((c.READY, "True", Reason.SUCCEEDED))
         of = forecast(snapshot(task(status=calm), [A], [], ledger=Ledger({}, lost=2)))
-        told = status_text.as_text(of, wide=False)
+        told = status.as_text(of, False)
         assert told[2] == "  Ready=True: Succeeded"
         assert told[3].startswith("  LedgerLost: 2 ledger shard(s) are gone, so what has run is not known")
         assert told[4].startswith("    -> annotate caretaker.dev/ledger=rerun")
         seen = conditions((c.READY, "False", Reason.LEDGER_LOST), (c.STALLED, "True", Reason.LEDGER_LOST))
         of = forecast(snapshot(task(status=seen), [A], [], ledger=Ledger({}, lost=2)))
-        assert sum("LedgerLost:" in line for line in status_text.as_text(of, wide=False)) == 1
+        assert sum("LedgerLost:" in line for line in status.as_text(of, False)) == 1
 
     def test_the_age_of_a_status_is_not_told_of_its_reason(self) -> None:
         ready = Condition(c.READY, "False", Reason.NODES_BLOCKED, last_transition_time=format_time(NOW - 130))
         of = forecast(snapshot(task(status=Status(conditions=(ready,))), [A]))
-        assert status_text.as_text(of, wide=False)[2] == "  Ready=False for 2m: NodesBlocked"
+        assert status.as_text(of, False)[2] == "  Ready=False for 2m: NodesBlocked"
 
     def test_an_operator_that_has_not_looked_is_told(self) -> None:
-        assert "has not looked at this yet" in status_text.diagnostics(task())[0]
+        assert "has not looked at this yet" in status.diagnostics(task())[0]
 
     def test_json_holds_every_node(self) -> None:
         of = made([A, TAINTED], [succeeded(A)], {"a": entry(A)})
-        told = msgspec.json.decode(msgspec.json.encode(status_text.as_json(of)))
+        told = msgspec.json.decode(msgspec.json.encode(status.as_json(of)))
         assert [row["node"] for row in told["nodes"]] == ["a", "t"]
         assert set(told["nodes"][0]) == {
             "node",
@@ -262,24 +262,24 @@ class TestStatus:
             "c": entry(C, results={"ms": 1234567.5, "os": "one"}),
         }
         of = made([A, B, C], [], runs, results=(Result("ms", unit="ms"), Result("os", "Text")))
-        lines = status_text.as_text(of, wide=False)
+        lines = status.as_text(of, False)
         assert lines[lines.index("") + 1 :][:3] == [
             "  RESULT  UNIT  NODES  MIN  MEDIAN  P95          MAX          VALUES",
             "  ms      ms    2      3    3       1.23457e+06  1.23457e+06  -",
             "  os      -     3      -    -       -            -            2 one, 1 two",
         ]
         assert 'ms: it is "3", not a number' in next(line for line in lines if line.startswith("b "))
-        told = msgspec.json.decode(msgspec.json.encode(status_text.as_json(of)))
+        told = msgspec.json.decode(msgspec.json.encode(status.as_json(of)))
         assert [row["results"] for row in told["nodes"]] == [e.results for e in runs.values()]
         assert told["resultErrors"][0]["nodeName"] == "b"
 
     def test_numbers_alone_have_no_column_of_texts(self) -> None:
         of = made([A], [], {"a": entry(A, results={"ms": 3})}, results=(Result("ms"),))
-        assert "  RESULT  UNIT  NODES  MIN  MEDIAN  P95  MAX" in status_text.as_text(of, wide=False)
+        assert "  RESULT  UNIT  NODES  MIN  MEDIAN  P95  MAX" in status.as_text(of, False)
 
 
 @pytest.mark.parametrize(
-    ("status", "pods", "entries", "spec", "code"),
+    ("seen", "pods", "entries", "spec", "code"),
     [
         pytest.param(
             conditions((c.READY, "True", Reason.SUCCEEDED)),
@@ -372,9 +372,9 @@ class TestStatus:
         ),
     ],
 )
-def test_when_a_watch_ends(status: Status, pods: Any, entries: Any, spec: Any, code: int | None) -> None:
+def test_when_a_watch_ends(seen: Status, pods: Any, entries: Any, spec: Any, code: int | None) -> None:
     nodes = [A, B] if "b" in entries else [A]
-    assert watch.ended(forecast(snapshot(task(status=status, **spec), nodes, pods, entries))) == code
+    assert status.ended(forecast(snapshot(task(status=seen, **spec), nodes, pods, entries))) == code
 
 
 DAY = 86400.0

@@ -1,48 +1,46 @@
 """caretaker plan of an IMDSPolicy: which nodes it would mean, and how they differ from it.
 
 The policy is submitted as a dry run, EC2 is queried with the user's credentials, and the operator's planner
-makes the forecast. No instance is changed.
+makes the forecast. No instance is changed. The error of a failed call becomes part of the status and is not
+raised.
 """
 
 import time
-from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from caretaker.api import conditions as c
+from caretaker.api import durations
 from caretaker.api.conditions import PolicyReason
-from caretaker.api.imds import Aws as AwsOfPolicy
-from caretaker.api.imds import Status
+from caretaker.api.imds import CanaryStatus, Safety, Spec, Status
 from caretaker.api.objects import WireNode
+from caretaker.api.times import format_time
+from caretaker.aws.calls import Aws
+from caretaker.aws.session import Options
+from caretaker.cli.advice import ASKED_AS_YOU
 from caretaker.cli.common import Session
-from caretaker.cli.diagnostics import diagnostics
-from caretaker.cli.imds.advice import abnormal_conditions, advice_of_plan
-from caretaker.cli.imds.enforce_text import enforce_lines
-from caretaker.cli.imds.sources import sources
-from caretaker.cli.imds.tables import differences, exceptions, groups, summary
+from caretaker.cli.imds import status as view
 from caretaker.cli.manifest import Document
-from caretaker.cli.options import PlanOptions
-from caretaker.cli.propose import Planned, Proposal, propose
-from caretaker.cli.text import one_line
+from caretaker.cli.propose import Planned, PlanOptions, noted, propose, refused
+from caretaker.cli.text import age, number, one_line, section
+from caretaker.imds.enforce import Enforced
+from caretaker.imds.enforce_input import BATCH, EnforceInput
+from caretaker.imds.gather import gather
+from caretaker.imds.instance_ref import instance_ref_of
+from caretaker.imds.inventory import Inventory
+from caretaker.imds.launch_templates import LaunchTemplateProvider
+from caretaker.imds.plan import Plan, PlanInput
+from caretaker.imds.plan import plan as planner
 from caretaker.imds.resource import RawPolicy, Read, policy_path, read
+from caretaker.imds.safety_checks import Blocked
+from caretaker.imds.soak import floor
+from caretaker.imds.status import status_of
+from caretaker.kube.client import KubeClient
 
-_CREDENTIALS_NOTE = (
-    "EC2 was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
-    "operator: what is refused to you may be allowed to it"
-)
-
-
-class _Forecast(NamedTuple):
-    """Lines: the differences by group, and the changes that Enforce would make."""
-
-    differences: list[str]
-    enforce: list[str]
-
-
-def check(options: PlanOptions, documents: Sequence[Document]) -> None:
-    """Every option will do."""
+_NAMES: Final = 5  # canaries that are shown
 
 
 async def plan(session: Session, document: Document, options: PlanOptions) -> Planned:
@@ -53,29 +51,87 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     if not refusals and policy.spec is None:
         refusals.append(f"{document.place('spec')}: {one_line(policy.invalid)}")
     if refusals or policy.spec is None:
-        text = [f"IMDSPolicy {document.name}: refused", *(f"  note: {note}" for note in proposal.notes)]
-        return Planned(text, {"name": document.name, "faults": refusals, "notes": proposal.notes}, refusals)
-    # boto3 takes half a second to import: only the plan of a policy imports it.
-    from caretaker.cli.imds.aws_query import observe  # noqa: PLC0415
+        return refused(f"IMDSPolicy {document.name}", {"name": document.name}, refusals, proposal.notes)
+    status, made, enforced = await _observe(session.client, policy, policy.spec, time.time())
+    faults, permitted = faults_of(document, status), c.find(status.conditions, c.PERMISSION_OK)
+    enforce = enforce_lines(enforced, policy.spec.safety, enforces=policy.enforces)
+    denied = status.summary.unknown or (permitted is not None and permitted.status == "False")
+    notes = [*proposal.notes, *([ASKED_AS_YOU.format("EC2")] if denied else [])]
+    meta = msgspec.structs.replace(policy.meta, generation=status.observed_generation)
+    problems = view.diagnostics(meta, status, view.advice(policy.enforces, plan=True))
+    text = [
+        f"IMDSPolicy {document.name} ({proposal.exists}): {view.summary(status.summary)}",
+        *noted(notes),
+        *(f"  {line}" for line in problems),
+        *view.groups(status.groups, status.groups_omitted),
+        *view.exceptions(status.exceptions, status.exceptions_omitted, wide=options.wide),
+        *_differences(made.differences),
+        *view.sources(status.groups),
+        "",
+        *enforce,
+    ]
+    json = {
+        "name": document.name,
+        "exists": proposal.before is not None,
+        "faults": faults,
+        "notes": notes,
+        "enforce": enforce,
+        **msgspec.to_builtins(status),
+    }
+    return Planned(text, json, faults)
 
-    nodes, _ = await session.client.list("/api/v1/nodes", WireNode)
-    listed, _ = await session.client.list(policy_path(), RawPolicy)
-    others = [read(one) for one in listed if one.metadata.name != document.name]
-    # Planned like an audit: no watch, no change.
-    spec = msgspec.structs.replace(policy.spec, aws=_without_role(policy.spec.aws), mode="Audit")
-    own = msgspec.structs.replace(policy, spec=spec, status=Status(canary=policy.status.canary))
-    records = [node.record() for node in nodes]
-    status, made, enforced = await observe(session.client, own, others, records, time.time())
-    forecast = _Forecast(
-        differences(made.differences), enforce_lines(enforced, policy.spec.safety, enforces=policy.enforces)
+
+async def _observe(client: KubeClient, policy: Read, spec: Spec, now: float) -> tuple[Status, Plan, Enforced]:
+    """(the status that the operator would write of an audit, with every command however long it is; its plan;
+    the changes that Enforce would make)."""
+    nodes, _ = await client.list("/api/v1/nodes", WireNode)
+    listed, _ = await client.list(policy_path(), RawPolicy)
+    # Planned like an audit: no watch, no change. Only the operator may assume the role of the spec.
+    aws_of_user = msgspec.structs.replace(spec.aws, role_arn="", external_id="")
+    audit = msgspec.structs.replace(spec, aws=aws_of_user, mode="Audit")
+    mine = msgspec.structs.replace(policy, spec=audit, status=Status(canary=policy.status.canary))
+    every = (mine, *(read(one) for one in listed if one.metadata.name != policy.meta.name))
+    policies = [valid for one in every if (valid := one.policy()) is not None]
+    node_refs = [(node, instance_ref_of(node)) for node in (wire.record() for wire in nodes)]
+    async with Aws(Options(instance_identity=True)) as aws:
+        provider = LaunchTemplateProvider(aws.ec2, aws.autoscaling, client)
+        found = await gather(Inventory(aws.ec2), provider, mine, policies, node_refs, operator=False)
+    made = planner(found.plan_input)
+    status = status_of(found.status_input, made, format_time(now))
+    return msgspec.structs.replace(status, groups=made.groups), made, _enforced(mine, found.plan_input, now)
+
+
+def _enforced(mine: Read, snapshot: PlanInput, now: float) -> Enforced:
+    """The plan of a new process without a dry run, with the passed changes of status."""
+    regions = {one.ref.region for one in snapshot.members}
+    policies = [
+        msgspec.structs.replace(one, enforces=True) if one.name == mine.meta.name else one
+        for one in snapshot.policies
+    ]
+    inputs = enforce_input(mine, regions, now)
+    made = planner(msgspec.structs.replace(snapshot, enforce_input=inputs, policies=policies)).enforced
+    assert made is not None  # noqa: S101 - it has an input of Enforce
+    return made
+
+
+def enforce_input(mine: Read, regions: set[str], now: float) -> EnforceInput:
+    """As of a process that has just started."""
+    assert mine.spec is not None  # noqa: S101 - the caller has checked
+    safety = mine.spec.safety
+    return EnforceInput(
+        me=mine.meta.name,
+        generation=mine.meta.generation,
+        now=0.0,
+        wall=now,
+        loosening=safety.allow_loosening,
+        tightening=safety.allow_tightening,
+        canary_instances=safety.canary.instances,
+        canary_soak=mine.soak,
+        max_drift_percent=safety.max_drift_percent,
+        pending_timeout=mine.pending,
+        canary=mine.status.canary,
+        free=dict.fromkeys(regions, BATCH),
     )
-    faults = faults_of(document, status)
-    return _planned(proposal, policy, status, forecast, faults, wide=options.wide)
-
-
-def _without_role(aws: AwsOfPolicy) -> AwsOfPolicy:
-    """Without the role of the spec, which only the operator may assume."""
-    return msgspec.structs.replace(aws, role_arn="", external_id="")
 
 
 def faults_of(document: Document, status: Status) -> list[str]:
@@ -84,39 +140,52 @@ def faults_of(document: Document, status: Status) -> list[str]:
     return [f"{document.place('spec.options')}: {one_line(one.message)}" for one in conflicts[:1]]
 
 
-def _planned(
-    proposal: Proposal[RawPolicy],
-    policy: Read,
-    status: Status,
-    forecast: _Forecast,
-    faults: list[str],
-    *,
-    wide: bool,
-) -> Planned:
-    abnormal = abnormal_conditions(status.conditions)
-    permitted = c.find(status.conditions, c.PERMISSION_OK)
-    denied = permitted is not None and permitted.status == "False"
-    notes = [*proposal.notes, *([_CREDENTIALS_NOTE] if status.summary.unknown or denied else [])]
-    meta = msgspec.structs.replace(policy.meta, generation=status.observed_generation)
-    exists = "exists" if proposal.before is not None else "new"
-    advise = partial(advice_of_plan, enforces=policy.enforces)
-    text = [
-        f"IMDSPolicy {policy.meta.name} ({exists}): {summary(status.summary)}",
-        *(f"  note: {note}" for note in notes),
-        *(f"  {line}" for line in diagnostics(meta, status.observed_generation, abnormal, advise)),
-        *groups(status.groups, status.groups_omitted),
-        *exceptions(status.exceptions, status.exceptions_omitted, wide=wide),
-        *forecast.differences,
-        *sources(status.groups),
-        "",
-        *forecast.enforce,
+def _differences(found: Mapping[tuple[str, str], Mapping[tuple[str, str, str], int]]) -> list[str]:
+    """A row for each option that differs in a node group."""
+    rows = [
+        (f"{kind}/{name}", field, now, then, str(count))
+        for (kind, name), counts in sorted(found.items())
+        for (field, now, then), count in sorted(counts.items())
     ]
-    json = {
-        "name": policy.meta.name,
-        "exists": proposal.before is not None,
-        "faults": faults,
-        "notes": notes,
-        "enforce": forecast.enforce,
-        **msgspec.to_builtins(status),
-    }
-    return Planned(text, json, faults)
+    return section("GROUP  OPTION  IS  SHOULD BE  NODES", rows)
+
+
+def enforce_lines(enforced: Enforced, safety: Safety, *, enforces: bool) -> list[str]:
+    """Lines for people; `enforces`: whether the policy is to."""
+    head = "Enforce would" if enforces else "spec.mode is Audit: nothing is changed. Enforce would"
+    if enforced.hold:
+        return [f"{head} change nothing: {enforced.phase}: {enforced.message}", *_blocked_lines(enforced)]
+    if not enforced.left:
+        return [f"{head} change no instance", *_blocked_lines(enforced)]
+    seconds = enforced.left * 60 / safety.max_changes_per_minute
+    count = number(enforced.left, "instance")
+    lines = [f"{head} change {count} in about {age(seconds)}, plus the time of the canaries"]
+    if enforced.canary is not None and enforced.canary.groups:
+        lines += _canary_lines(enforced.canary, safety)
+    elif safety.canary.instances and not enforced.writes:
+        lines.append("  there is no canary yet: no instance is running on a Ready Node")
+    return [*lines, *_blocked_lines(enforced)]
+
+
+def _canary_lines(canary: CanaryStatus, safety: Safety) -> Iterator[str]:
+    """The canary of each group."""
+    for one in canary.groups[:_NAMES]:
+        soak = age(max(durations.seconds(safety.canary.soak), floor(one.changes)))
+        who = f"{view.group_name(one)}: {view.some_of(one.instances)}"
+        rest = f"the remaining instances {soak} after it is applied"
+        yield f"  canary of {who}: {view.changes(one.changes)}; {rest}"
+    if len(canary.groups) > _NAMES:
+        yield f"  and canaries of {len(canary.groups) - _NAMES} more groups"
+
+
+def _blocked_lines(enforced: Enforced) -> list[str]:
+    """The changes that are blocked, by option."""
+    count: Counter[tuple[str, str]] = Counter()
+    why: dict[tuple[str, str], Blocked] = {}
+    for _, one in enforced.blocked:
+        count[one.change.field, one.reason] += 1
+        why[one.change.field, one.reason] = one
+    return [
+        f"  not changed: {field} of {number(times, 'instance')}: {reason}: {why[field, reason].message}"
+        for (field, reason), times in sorted(count.items())
+    ]

@@ -1,17 +1,33 @@
-"""The state of an S3AggregatedRefresh's queues and targets in AWS, and its faults. Pure."""
+"""The state of an S3AggregatedRefresh's queues and targets in AWS, and its faults.
 
+Inputs: the spec, and credentials from the standard chain: neither the role nor the Secret that the spec
+names, which only the operator may use. It only reads; the error of a failed call becomes part of the result
+and is not raised.
+"""
+
+import asyncio
 import re
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from caretaker.cli.diagnostics import CREDENTIALS_ADVICE
-from caretaker.s3refresh import advice
-from caretaker.s3refresh.queue_view import QueueView
+from caretaker.api.aws import SecretRef
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Spec, SQSSource
+from caretaker.aws.calls import Aws
+from caretaker.aws.identity import ClientKey
+from caretaker.aws.session import Options
+from caretaker.cli.advice import CREDENTIALS_ADVICE
+from caretaker.kube.client import KubeClient
+from caretaker.s3refresh import advice, inspection
+from caretaker.s3refresh.inspection import bounded
+from caretaker.s3refresh.match import of_buckets
+from caretaker.s3refresh.queue_view import SOURCE, QueueView
 from caretaker.s3refresh.snapshot import Discovery
+from caretaker.s3refresh.target_types import target_type_of
+from caretaker.s3refresh.targets import Tools, make
 
-_SOURCE: Final = "spec.source.sqs.queueURL"
 _TARGET: Final = "spec.target"
 _NAMED: Final = re.compile(r"(spec\.[\w.]+)(?:: | (?=in [\w-]+: ))(.*)", re.DOTALL)
 
@@ -26,7 +42,7 @@ class QueueState(msgspec.Struct, frozen=True):
     @property
     def fault(self) -> str:
         """Why the queue is not suitable. Only a source queue has to keep events."""
-        return self.view.fault if self.field == _SOURCE else ""
+        return self.view.fault if self.field == SOURCE else ""
 
     @property
     def problem(self) -> str:
@@ -44,6 +60,37 @@ class AwsState(msgspec.Struct, frozen=True):
     def unanswered(self) -> bool:
         """Whether some call failed."""
         return not self.shares.complete or any(queue.view.problem for queue in self.queues)
+
+
+async def observe(spec: Spec, client: KubeClient, resource: WireMeta) -> AwsState:
+    """The queues and the targets, queried concurrently."""
+    own = msgspec.structs.replace(spec.aws, role_arn="", external_id="", credentials_secret_ref=SecretRef())
+    spec = msgspec.structs.replace(spec, aws=own)
+    async with Aws(Options(instance_identity=True)) as aws:
+        shares = asyncio.create_task(_shares(spec, Tools(aws, client, resource)))
+        queues = [_queue(aws, spec, field, source) for field, source in _sources(spec)]
+        return AwsState(await asyncio.gather(*queues), await shares)
+
+
+def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
+    """Each queue once, with the field that names it."""
+    source, target_type = spec.source.sqs, target_type_of(spec)
+    yield SOURCE, source
+    if target_type.ends_url and target_type.ends_url != source.queue_url:
+        yield target_type.ends_field, msgspec.structs.replace(source, queue_url=target_type.ends_url)
+
+
+async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueState:
+    view = await inspection.inspect(aws.sqs(ClientKey.of(spec.aws, "sqs")), source, QueueView())
+    return QueueState(field, source.queue_url, view)
+
+
+async def _shares(spec: Spec, tools: Tools) -> Discovery:
+    """The targets that AWS lists; without a call where each bucket is a target."""
+    target_type = target_type_of(spec)
+    if target_type.of_buckets:
+        return Discovery(complete=True, shares=of_buckets(spec.filter.buckets))
+    return bounded(await make(spec, tools).discover(), target_type)
 
 
 def faults_of(state: AwsState) -> Iterator[tuple[str, str]]:

@@ -9,9 +9,8 @@ from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import QueueStatus, Spec, Status
 from caretaker.cli.propose import Proposal
 from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
-from caretaker.cli.s3refresh.plan_text import RefreshForecast
-from caretaker.cli.s3refresh.samples import samples_of
-from caretaker.cli.s3refresh.status_text import RefreshState
+from caretaker.cli.s3refresh.plan import RefreshForecast, samples_of
+from caretaker.cli.s3refresh.status import RefreshState
 from caretaker.s3refresh import status_codec
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope

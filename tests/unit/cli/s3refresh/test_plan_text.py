@@ -8,12 +8,11 @@ import pytest
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.cli.common import UsageError
-from caretaker.cli.options import PlanOptions
-from caretaker.cli.propose import Proposal
-from caretaker.cli.s3refresh import plan, plan_text
+from caretaker.cli.plan import object_in
+from caretaker.cli.propose import Planned, refused
+from caretaker.cli.s3refresh import plan
 from caretaker.cli.s3refresh.aws_state import faults_of
-from caretaker.cli.s3refresh.plan_text import RefreshForecast
-from caretaker.cli.s3refresh.samples import objects_in
+from caretaker.cli.s3refresh.plan import RefreshForecast
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.folders import EVERYTHING
 from caretaker.s3refresh.queue_view import SOURCE, QueueView
@@ -24,7 +23,7 @@ DENIED = QueueView(problem="spec.source.sqs.queueURL: sqs:GetQueueAttributes: Ac
 
 
 def text(of: RefreshForecast, *, wide: bool = False) -> str:
-    return "\n".join(plan_text.as_text(of, wide=wide))
+    return "\n".join(plan.as_text(of, wide=wide))
 
 
 def test_a_new_resource_shows_its_queue_and_what_was_found() -> None:
@@ -59,7 +58,7 @@ def test_what_is_dirty_is_told_with_the_folders_of_the_next_call() -> None:
     assert "61 folders  50: d00, d01, d02, ..." in rows["failing"]
     assert "in 45s" in rows["failing"]
     assert rows["clean"].split()[1:4] == ["-", "-", "-"]
-    told = {one["id"]: one for one in plan_text.as_json(of, [])["targets"]}
+    told = {one["id"]: one for one in plan.as_json(of, [])["targets"]}
     assert len(told["failing"]["next"]["folders"]) == 50
     assert len(told["failing"]["dirty"]["folders"]) == 61
     assert told["clean"]["dirty"] is None
@@ -69,7 +68,7 @@ def test_a_dirty_target_that_is_not_found_any_more_is_told() -> None:
     of = prospect(targets=[(WAITING, "Debouncing")])
     assert "waiting  -       -       -        -       not found" in text(of)
     assert "it is not found any more; what waits is kept" in text(of)
-    (told,) = plan_text.as_json(of, [])["targets"]
+    (told,) = plan.as_json(of, [])["targets"]
     assert (told["found"], told["usable"], told["arn"]) == (False, False, None)
 
 
@@ -131,7 +130,7 @@ class TestFaults:
         told = [said for _, said in faults_of(found.aws_state)]
         assert len(told) == 2
         assert [said for said in told if "AWS_PROFILE" not in said or "spec." in said] == []
-        assert "AWS_PROFILE" in plan_text.as_json(found, [])["queues"][0]["problem"]
+        assert "AWS_PROFILE" in plan.as_json(found, [])["queues"][0]["problem"]
 
     def test_nothing_to_refresh_is_a_fault_only_when_everything_was_asked(self) -> None:
         ((where, said),) = faults_of(prospect().aws_state)
@@ -152,17 +151,11 @@ class TestFaults:
 
 
 def test_a_refused_resource_has_nothing_more() -> None:
-    told = plan_text.refused(Proposal(raw(), None, notes=["so it is"]), ["r.yaml:1: no"])
-    assert told.text == ["S3AggregatedRefresh n/r: refused", "  note: so it is"]
-    assert told.faults == ["r.yaml:1: no"]
-    assert told.json == {
-        "namespace": "n",
-        "name": "r",
-        "exists": False,
-        "specChanges": False,
-        "faults": ["r.yaml:1: no"],
-        "notes": ["so it is"],
-    }
+    assert refused("S3AggregatedRefresh n/r", {"name": "r"}, ["r.yaml:1: no"], ["so it is"]) == Planned(
+        text=["S3AggregatedRefresh n/r: refused", "  note: so it is"],
+        json={"name": "r", "faults": ["r.yaml:1: no"], "notes": ["so it is"]},
+        faults=["r.yaml:1: no"],
+    )
 
 
 class TestSamples:
@@ -202,7 +195,7 @@ class TestSamples:
             "s3://bucket/a.csv:",
             "  s  1: /",
         ]
-        assert [one["leftOutBy"] for one in plan_text.as_json(of, [])["samples"]] == [
+        assert [one["leftOutBy"] for one in plan.as_json(of, [])["samples"]] == [
             ["excludePrefixes", "suffixes"],
             [],
         ]
@@ -224,16 +217,12 @@ class TestSamples:
     @pytest.mark.parametrize("given", ["bucket/a", "s3://bucket", "s3://bucket/", "s3:///a", ""])
     def test_what_names_no_object_is_wrong_usage(self, given: str) -> None:
         with pytest.raises(UsageError, match="write an object as s3://BUCKET/KEY"):
-            objects_in([given])
-
-    def test_samples_without_a_refresh_are_wrong_usage(self) -> None:
-        with pytest.raises(UsageError, match="there is none in the files"):
-            plan.check(PlanOptions(samples=("s3://bucket/a",)), [])
+            object_in(given)
 
 
 def test_json_can_be_encoded_and_is_whole() -> None:
     of = prospect(share("waiting"), targets=[(WAITING, "Debouncing")], samples=(("bucket", "a/b"),))
-    told = msgspec.json.decode(msgspec.json.encode(plan_text.as_json(of, ["f:1: x"])))
+    told = msgspec.json.decode(msgspec.json.encode(plan.as_json(of, ["f:1: x"])))
     assert told["queues"] == [
         {
             "field": "spec.source.sqs.queueURL",

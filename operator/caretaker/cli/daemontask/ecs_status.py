@@ -1,22 +1,22 @@
-"""A DaemonTask's clusters as text and as JSON, and the actions for its conditions. Pure."""
+"""caretaker status of a DaemonTask with an ECS target: its clusters, as the operator found them. Pure but for
+the output."""
 
-from collections.abc import Iterable, Sequence
+import time
+from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from caretaker.api import conditions as c
-from caretaker.api.conditions import Condition
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.daemontask import DaemonTask
-from caretaker.api.ecs import EcsCluster
-from caretaker.api.times import parse_time
-from caretaker.cli.diagnostics import abnormal_conditions as abnormal_by_reason
-from caretaker.cli.diagnostics import diagnostics
-from caretaker.cli.text import age, cut, number, table
+from caretaker.cli.advice import abnormal, problems, ready_line
+from caretaker.cli.common import UsageError
+from caretaker.cli.text import ago, cell, cut, number, section, show
+from caretaker.daemontask.resource import RawTask, read_ecs
 
 _POSITIVE: Final = frozenset({c.READY, c.SPEC_VALID, c.QUEUE_REACHABLE})
-_NORMAL: Final = frozenset({Reason.IN_STEP, Reason.STARTING, Reason.NOT_CHECKED})
+NORMAL: Final = frozenset(
+    {Reason.IN_STEP, Reason.STARTING, Reason.NOT_CHECKED, Reason.ACCEPTED, Reason.REACHABLE}
+)
 _WHY: Final = 70  # characters, without -o wide
 
 ADVICE: Final = {
@@ -47,14 +47,16 @@ ADVICE: Final = {
 }
 
 
-def abnormal_conditions(conditions: Iterable[Condition]) -> list[Condition]:
-    """The conditions that report a problem or wait for a person, each reason once."""
-    return list(abnormal_by_reason(conditions, _POSITIVE, _NORMAL).values())
-
-
-def advice(reason: str) -> str:
-    """One line; empty where there is nothing to do."""
-    return ADVICE.get(reason, "")
+def status(raw: RawTask, output: str | None, *, watch: bool) -> int:
+    """Print it; 0."""
+    task, _ = read_ecs(raw)
+    if watch:
+        raise UsageError(
+            f"an ECS target has no end to watch for; kubectl get daemontask {task.metadata.name} --watch "
+            "follows it"
+        )
+    show(task, output, as_json, partial(as_text, now=time.time()))
+    return 0
 
 
 def as_json(task: DaemonTask) -> dict[str, Any]:
@@ -65,58 +67,36 @@ def as_json(task: DaemonTask) -> dict[str, Any]:
         "name": meta.name,
         "generation": meta.generation,
         "observedGeneration": status.observed_generation,
-        "conditions": msgspec.to_builtins(status.conditions),
-        "clusters": msgspec.to_builtins(status.ecs),
+        "conditions": status.conditions,
+        "clusters": status.ecs,
         "clustersOmitted": status.ecs_omitted,
     }
 
 
-def as_text(task: DaemonTask, now: float, *, wide: bool) -> list[str]:
+def as_text(task: DaemonTask, wide: bool, now: float) -> list[str]:
     """For people: the sum, the problems with actions, a row for each cluster."""
     meta, status = task.metadata, task.status
     service = task.spec.ecs.service if task.spec.ecs is not None else "?"
-    lines = [
-        f"DaemonTask {meta.namespace}/{meta.name}: service {service}",
-        f"  {number(len(status.ecs) + status.ecs_omitted, 'cluster')}, "
+    head = [
+        f"{number(len(status.ecs) + status.ecs_omitted, 'cluster')}, "
         f"{number(status.desired, 'container instance')}, {status.active} with a running task",
+        *ready_line(status.conditions, now),
+        *problems(meta, status.observed_generation, abnormal(status.conditions, _POSITIVE, NORMAL), ADVICE),
     ]
-    if ready := c.find(status.conditions, c.READY):
-        since = parse_time(ready.last_transition_time)
-        passed = f" for {age(now - since)}" if since else ""
-        lines.append(f"  Ready={ready.status} {ready.reason}{passed}")
-    abnormal = abnormal_conditions(status.conditions)
-    lines += [f"  {line}" for line in diagnostics(meta, status.observed_generation, abnormal, advice)]
-    return lines + rows(status.ecs, status.ecs_omitted, now, wide=wide)
-
-
-def rows(clusters: Sequence[EcsCluster], omitted: int, now: float, *, wide: bool) -> list[str]:
-    """The table."""
-    if not clusters:
-        return []
-    found: list[tuple[str, ...]] = [
-        ("CLUSTER", "INSTANCES", "DESIRED", "RUNNING", "LAST-EVENT", "LAST-UPDATE", "CALLS", "REASON")
+    rows = [
+        [
+            one.cluster,
+            *map(cell, (one.registered_container_instances, one.desired_count, one.running_count)),
+            *(ago(stamp, now) for stamp in (one.last_event_time, one.last_update_time)),
+            str(one.last_calls),
+            cut(f"{one.reason}: {one.message}" if one.reason else "-", _WHY, wide=wide),
+        ]
+        for one in status.ecs
     ]
-    for one in clusters:
-        why = f"{one.reason}: {one.message}" if one.reason else "-"
-        found.append(
-            (
-                one.cluster,
-                *(_count(n) for n in (one.registered_container_instances, one.desired_count)),
-                _count(one.running_count),
-                _ago(one.last_event_time, now),
-                _ago(one.last_update_time, now),
-                str(one.last_calls),
-                why if wide else cut(why, _WHY),
-            )
-        )
-    more = [f"and {number(omitted, 'cluster')} more"] if omitted else []
-    return ["", *table(found), *more]
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
-def _ago(stamp: str | None, now: float) -> str:
-    at = parse_time(stamp)
-    return f"{age(now - at)} ago" if at else "-"
+    columns = "CLUSTER  INSTANCES  DESIRED  RUNNING  LAST-EVENT  LAST-UPDATE  CALLS  REASON"
+    more = f"and {number(status.ecs_omitted, 'cluster')} more" if status.ecs_omitted else ""
+    return [
+        f"DaemonTask {meta.namespace}/{meta.name}: service {service}",
+        *(f"  {line}" for line in head),
+        *section(columns, rows, more),
+    ]

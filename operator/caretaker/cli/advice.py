@@ -1,9 +1,9 @@
 """The problems of a resource, from its conditions, each with an action: a line each. Pure.
 
-Each kind has its own positive conditions, normal reasons and advice.
+Each kind has its own positive conditions, normal reasons and actions.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from caretaker.api.conditions import READY, Condition, find
@@ -13,6 +13,10 @@ from caretaker.cli.text import age, one_line
 
 # For plan, which calls AWS with the user's credentials.
 CREDENTIALS_ADVICE: Final = "give yourself AWS credentials, as by AWS_PROFILE=...; the operator has its own"
+ASKED_AS_YOU: Final = (
+    "{} was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
+    "operator: what is refused to you may be allowed to it"
+)
 
 
 def ready_line(conditions: Iterable[Condition], now: float) -> list[str]:
@@ -26,7 +30,7 @@ def ready_line(conditions: Iterable[Condition], now: float) -> list[str]:
     return [f"Ready={ready.status}{passed}: {ready.reason}"]
 
 
-def abnormal_conditions(
+def abnormal(
     conditions: Iterable[Condition], positive: Collection[str], normal: Collection[str]
 ) -> dict[str, Condition]:
     """The conditions that report a problem or wait for a person, by reason, the first of each.
@@ -42,17 +46,17 @@ def abnormal_conditions(
     return found
 
 
-def diagnostics(
-    meta: WireMeta, observed: int, abnormal: Sequence[Condition], advice: Callable[[str], str]
+def problems(
+    meta: WireMeta, observed: int, found: Mapping[str, Condition], actions: Mapping[str, str]
 ) -> list[str]:
-    """Each problem with an action. `observed`: the generation of the status."""
+    """Each condition of `found` with its action. `observed`: the generation of the status."""
     lines = []
     if observed < meta.generation:
         lines.append(
             "the operator has not looked at this yet; if that lasts: does it run, and in this namespace?"
         )
-    for condition in abnormal:
-        lines.append(f"{condition.type}: {condition.reason}: {one_line(condition.message)}")
-        if action := advice(condition.reason):
+    for reason, condition in found.items():
+        lines.append(f"{condition.type}: {reason}: {one_line(condition.message)}")
+        if action := actions.get(reason):
             lines.append(f"  -> {action}")
     return lines

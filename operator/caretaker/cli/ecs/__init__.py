@@ -1,1 +1,0 @@
-"""The output of `plan` and `status` for a DaemonTask with an ECS target."""

@@ -1,0 +1,5 @@
+"""PoolStamp, as `plan` and `status` show it."""
+
+from typing import Final
+
+KEY: Final = "stamps"
