@@ -65,17 +65,6 @@ async def test_a_new_task_tells_who_runs_and_why_the_others_do_not(
     assert [call.verb for call in watched.ledger.calls(lambda call: call.dry_run)] == ["create", "create"]
 
 
-async def test_people_get_the_sum_first(world: World, cli: Cli, tmp_path: Path) -> None:
-    await world.join(2)
-    file = tmp_path / "task.yaml"
-    file.write_text("kind: ConfigMap\napiVersion: v1\nmetadata: {name: other}\n---\n" + manifest(world))
-    said = await cli("plan", "-f", str(file))
-    assert said.code == 0
-    assert said.lines[0].startswith(f"DaemonTask {world.namespace}/t: new, revision ")
-    assert said.lines[1].strip() == "2 of 2 nodes it is for would run, all at once"
-    assert said.lines[-1] == "not looked at: ConfigMap other"
-
-
 async def test_a_task_that_has_run_has_nothing_to_do_until_its_template_changes(
     world: World, cli: Cli, watched: ApiProxy
 ) -> None:
@@ -208,16 +197,6 @@ async def reader(admin: Admin, namespace: str) -> str:
     await admin.create(path("clusterrolebindings"), body)
     request = await admin.create(path("serviceaccounts", namespace, "reader", "token"), {"spec": {}})
     return str(request["status"]["token"])
-
-
-async def test_a_schedule_is_told_with_its_first_tick(world: World, cli: Cli) -> None:
-    await world.join(2)
-    said = await cli("plan", "-f", "-", stdin=manifest(world, schedule="0 0 1 1 *", timeZone="Asia/Tokyo"))
-    assert (said.code, said.err) == (0, "")
-    lines = said.out.splitlines()
-    assert lines[1].strip() == "2 of 2 nodes it is for would run at its first tick"
-    assert lines[2].startswith("  schedule 0 0 1 1 * (Asia/Tokyo): never yet; next ")
-    assert "-12-31T15:00:00Z, in " in lines[2]
 
 
 async def test_a_schedule_that_never_comes_is_refused_with_its_line(world: World, cli: Cli) -> None:

@@ -134,12 +134,6 @@ class TestRerun:
         assert set(msgspec.json.decode((await marks(task))[RERUN_NODES])) == {a, b}
         assert [call.code for call in watched.ledger.writes()] == [409, 200]
 
-    async def test_while_suspended_it_is_asked_for_and_told(self, world: World, cli: Cli) -> None:
-        await world.join(1)
-        await world.task(suspend=True)
-        said = await cli("rerun", "dtask/t")
-        assert said.lines[0].endswith("asked for, but nothing is started now: Suspended")
-
 
 class TestResume:
     async def test_a_paused_task_goes_on(self, world: World, cli: Cli) -> None:

@@ -211,27 +211,16 @@ async def test_without_credentials_every_call_says_so(
     assert all("give yourself AWS credentials" in line for line in (queue, target))
 
 
-@pytest.mark.parametrize(
-    ("queue", "words"),
-    [
-        pytest.param(
-            {"max_receives": None},
-            "has no dead-letter queue (RedrivePolicy)",
-            id="without a dead-letter queue",
-        ),
-        pytest.param({"max_receives": 2}, "maxReceiveCount is 2", id="that gives up too soon"),
-    ],
-)
 async def test_a_queue_that_will_not_do_is_told_with_line_and_mend(
-    queue: dict[str, Any], words: str, cli: Cli, aws: Aws, storage_gateway: StorageGateway
+    cli: Cli, aws: Aws, storage_gateway: StorageGateway
 ) -> None:
     control = storage_gateway.control
     control.add_share(control.add_gateway(), bucket=aws.bucket("a"))
-    text = manifest(aws.queue(**queue))
+    text = manifest(aws.queue(max_receives=2))
     said = await cli("plan", "-f", "-", stdin=text)
     assert said.code == 1
     assert said.err.startswith(f"caretaker plan: <stdin>:{line_of(text, 'queueURL')}: spec.source.sqs.")
-    assert words in said.err
+    assert "maxReceiveCount is 2" in said.err
     assert "add one with maxReceiveCount 5 or more" in said.err
     assert ", and will not do" in said.out
 
@@ -261,17 +250,6 @@ async def test_what_the_api_server_refuses_is_told_with_its_line_and_aws_is_not_
     )
     assert said.lines == [f"S3AggregatedRefresh {cli.namespace}/r: refused"]
     assert storage_gateway.control.calls() == []
-
-
-async def test_a_namespace_that_does_not_exist_yet_is_noted(
-    cli: Cli, aws: Aws, storage_gateway: StorageGateway
-) -> None:
-    control = storage_gateway.control
-    control.add_share(control.add_gateway(), bucket=aws.bucket("a"))
-    said = await cli("plan", "-f", "-", stdin=manifest(aws.queue()), namespace="not-yet")
-    assert said.code == 0
-    assert "note: not checked by the API server, since there is no namespace not-yet yet" in said.out
-    assert "1 target found, 1 usable" in said.out
 
 
 async def test_a_role_and_a_secret_are_the_operators_and_a_completion_queue_is_looked_at(

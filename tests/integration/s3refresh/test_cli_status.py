@@ -110,32 +110,15 @@ async def test_each_target_has_its_record_and_its_next_call(
     assert watched.ledger.writes() == []
 
 
-@pytest.mark.parametrize(
-    "words", [("s3aggregatedrefreshes", "r"), ("s3ar/r",), ("S3AR", "r"), ("S3AggregatedRefresh/r",)]
-)
-async def test_people_get_a_table_whatever_name_the_kind_goes_by(
-    words: tuple[str, ...], alone: Alone, cli: Cli
-) -> None:
+async def test_people_get_a_table(alone: Alone, cli: Cli) -> None:
     await alone.says(("Ready", "False", "QueueNotFound"), ("CaughtUp", "False", "Waiting"), targets=[WAITING])
-    said = await cli("status", *words)
+    said = await cli("status", "s3ar/r")
     assert said.code == 0
     assert said.lines[0] == f"S3AggregatedRefresh {cli.namespace}/r: 1 target, 1 Due"
     assert "  Ready: QueueNotFound: why" in said.lines
     assert "    -> create the queue, or correct spec.source.sqs.queueURL" in said.lines
     assert said.lines[-1].split()[:5] == ["share-1", "Due", "2:", "in,", "/"]
     assert said.lines[-1].endswith("it waits for its turn at the gateway")
-
-
-async def test_a_resource_that_is_not_there_is_told_with_those_that_are(
-    alone: Alone, admin: Admin, cli: Cli
-) -> None:
-    near = await cli("status", "s3ar/rr")
-    assert (near.code, near.out) == (1, "")
-    assert f"no S3AggregatedRefresh rr in namespace {cli.namespace}; did you mean r?" in near.err
-    only = f"only-{cli.namespace}"
-    await Alone(admin, cli.namespace, only).create()
-    elsewhere = await cli("status", f"s3ar/{only}", namespace="default")
-    assert f"there is one in {cli.namespace}: add -n {cli.namespace}" in elsewhere.err
 
 
 async def until_watching(watched: ApiProxy, watching: "asyncio.Task[Said]") -> None:

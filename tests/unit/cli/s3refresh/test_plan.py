@@ -5,15 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
 from caretaker.cli.common import UsageError
 from caretaker.cli.plan import object_in
 from caretaker.cli.propose import Planned, refused
 from caretaker.cli.s3refresh import plan
 from caretaker.cli.s3refresh.aws_state import faults_of
 from caretaker.cli.s3refresh.plan import RefreshForecast
-from caretaker.s3refresh import advice
 from caretaker.s3refresh.folders import EVERYTHING
 from caretaker.s3refresh.queue_view import SOURCE, QueueView
 from unit.cli.s3refresh.build import CLEAN, FAILING, NOW, WAITING, prospect, raw, share
@@ -119,18 +116,6 @@ class TestFaults:
     def test_each_fault_names_field_and_mend(self, how: dict[str, Any], field: str, words: str) -> None:
         ((where, said),) = faults_of(prospect(share("s"), **how).aws_state)
         assert (where, said) == (field, words)
-
-    def test_mends_are_those_of_whoever_asks(self) -> None:
-        nobody = AwsError(ErrorClass.NO_IDENTITY, "NoCredentials", "none")
-        found = prospect(
-            queue=QueueView(problem=advice.describe(nobody, SOURCE)),
-            faults=(advice.describe(nobody, "spec.target.storageGateway in eu-west-1"),),
-            complete=False,
-        )
-        told = [said for _, said in faults_of(found.aws_state)]
-        assert len(told) == 2
-        assert [said for said in told if "AWS_PROFILE" not in said or "spec." in said] == []
-        assert "AWS_PROFILE" in plan.as_json(found, [])["queues"][0]["problem"]
 
     def test_nothing_to_refresh_is_a_fault_only_when_everything_was_asked(self) -> None:
         ((where, said),) = faults_of(prospect().aws_state)
