@@ -52,8 +52,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Flags may stand between the kind and the name, as with kubectl; argparse does not support that."""
     parser = _parser()
     args, rest = parser.parse_known_args(argv)
-    named = "resource" in args and not any(word.startswith("-") for word in rest)
-    if rest and not named:
+    with_name = "resource" in args and not any(word.startswith("-") for word in rest)
+    if rest and not with_name:
         parser.prog = f"caretaker {args.command}"  # its help lists the flags
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:

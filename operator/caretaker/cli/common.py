@@ -235,7 +235,7 @@ def names_in(text: str) -> list[str]:
     """The names of a comma-separated list, each once."""
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise argparse.ArgumentTypeError(f"{text} has no node names; write --nodes node-a,node-b")
+        raise argparse.ArgumentTypeError(f"{text!r} has no node names; write --nodes node-a,node-b")
     return names
 
 
