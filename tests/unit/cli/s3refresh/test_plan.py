@@ -12,7 +12,7 @@ from caretaker.cli.s3refresh import plan
 from caretaker.cli.s3refresh.aws_state import faults_of
 from caretaker.cli.s3refresh.plan import RefreshForecast
 from caretaker.s3refresh.folders import EVERYTHING
-from caretaker.s3refresh.queue_view import SOURCE, QueueView
+from caretaker.s3refresh.queue_view import QueueView
 from unit.cli.s3refresh.build import CLEAN, FAILING, NOW, WAITING, prospect, raw, share
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/events"
