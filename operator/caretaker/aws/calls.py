@@ -171,7 +171,8 @@ class Aws:
                 write = is_write(name)  # an error before means that no request was sent
                 return cast(dict[str, Any], getattr(client, operation)(**params))
         except RequestBlocked as blocked:
-            raise _with_call(blocked.cause, client_key.service, name) from None
+            known = error_from(blocked.cause, service=client_key.service, operation=name, write=write)
+            raise known or _with_call(blocked.cause, client_key.service, name) from None
         except Exception as error:
             known = error_from(error, service=client_key.service, operation=name, write=write)
             if known is None:

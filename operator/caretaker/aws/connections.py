@@ -1,20 +1,25 @@
-"""Hooks on a botocore client's connections: they count them, keep them alive, and guard writes.
+"""Hooks on a botocore client's connections: they count them, keep them alive, guard writes, bound answers.
 
 Inputs: a client, and callbacks that run in the thread of the call; for an endpoint from a tenant's spec, the
 rule for addresses (EgressCheck). It must not change requests.
 """
 
+import io
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.client import HTTPResponse
 from typing import Any, Final, Protocol
 
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from caretaker.aws.egress_check import EgressCheck
 from caretaker.aws.errors import AwsError
-from caretaker.aws.services import CONNECT_SECONDS, READ_SECONDS, is_write
+from caretaker.aws.parsers import UnreadableError, unreadable
+from caretaker.aws.response_check import UNREADABLE
+from caretaker.aws.services import CONNECT_SECONDS, READ_SECONDS, is_write, policy
 
 # Below the 350 s after which an AWS NAT gateway or load balancer forgets an idle connection and answers the
 # next packet with a reset (Amazon VPC user guide, "NAT gateways"); the kernel's own default is two hours.
@@ -23,6 +28,8 @@ _KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPINTVL", None), 15),
     (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPCNT", None), 4),
 )
+# For one of the addresses of a name, however many it has.
+LEAST_SECONDS: Final = 0.01
 
 
 class Observer(Protocol):
@@ -66,12 +73,13 @@ class Hooks:
         # botocore has no hook for connections; its pools are made from this dict, which proxies share.
         pools = client._endpoint.http_session._pool_classes_by_scheme
         for scheme, pool in list(pools.items()):
-            connection = type("Connection", (_Connection, pool.ConnectionCls), {"events": events})
+            members = {"events": events, "response_class": partial(_bounded, events)}
+            connection = type("Connection", (_Connection, pool.ConnectionCls), members)
             pools[scheme] = type("Pool", (pool,), {"ConnectionCls": connection})
 
 
 class RequestBlocked(BaseException):
-    """Carries the guard's error through botocore: not an Exception, because botocore would retry the
+    """Carries an error of ours through botocore: not an Exception, because botocore would retry the
     request."""
 
     def __init__(self, cause: Exception) -> None:
@@ -84,6 +92,7 @@ class _ClientEvents:
 
     def __init__(self, hooks: Hooks, service: str, *, timed: bool, egress_check: EgressCheck | None) -> None:
         self.egress_check = egress_check
+        self.answer_mib = policy(service).answer_mib
         self._hooks = hooks
         self._service = service
         self._timed = timed
@@ -91,7 +100,8 @@ class _ClientEvents:
 
     def before_send(self, event_name: str, **_: Any) -> None:
         """Each request, retries included, a moment before it is sent."""
-        self._thread.write = is_write(event_name.rpartition(".")[2])
+        self._thread.operation = event_name.rpartition(".")[2]
+        self._thread.write = is_write(self._thread.operation)
         if self._thread.write:
             self._call_guard(self._hooks.write_seconds)
         self._thread.started = time.monotonic()
@@ -112,11 +122,18 @@ class _ClientEvents:
         **_: Any,
     ) -> None:
         """Each response, and each request without one."""
+        code = "" if exception is not None else _code(parsed_response or {})
+        self._count(event_name.rpartition(".")[2], code)
+
+    def cut(self, fault: str) -> RequestBlocked:
+        """An answer is not read any further; returns what to raise."""
+        self._count(getattr(self._thread, "operation", ""), UNREADABLE)
+        return RequestBlocked(UnreadableError(unreadable(fault), 0))
+
+    def _count(self, operation: str, code: str) -> None:
         if self._hooks.observer is None:
             return
         seconds = time.monotonic() - getattr(self._thread, "started", time.monotonic())
-        code = "" if exception is not None else _code(parsed_response or {})
-        operation = event_name.rpartition(".")[2]
         self._hooks.observer.request(self._service, operation, code, seconds if self._timed else None)
 
     def _call_guard(self, seconds: float) -> None:
@@ -133,11 +150,67 @@ def _code(response: dict[str, Any]) -> str:
     return str(error.get("Code") or "Unknown") if isinstance(error, dict) and "Code" in error else "OK"
 
 
+class _Answer(io.RawIOBase):
+    """The bytes of one response, interim ones and headers included: at most so many, and all within the
+    socket's timeout, which by itself is one of each read."""
+
+    def __init__(self, events: _ClientEvents, sock: socket.socket) -> None:
+        self._events = events
+        self._socket = sock
+        self._raw: Any = None
+        self._left = events.answer_mib << 20
+        self._begun = False
+        self._seconds: float = sock.gettimeout() or READ_SECONDS
+        self._deadline = time.monotonic() + self._seconds
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """As that of a socket."""
+        self._raw = self._socket.makefile(mode, buffering=0)
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """See RawIOBase. A response of which nothing has come is a timeout like any other."""
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
+            raise self._late()
+        try:
+            self._socket.settimeout(seconds)
+            count: int = self._raw.readinto(buffer)
+        except TimeoutError:
+            if not self._begun:
+                raise
+            raise self._late() from None
+        self._begun = True
+        self._left -= count
+        if self._left < 0:
+            raise self._events.cut(f"it is larger than {self._events.answer_mib} MiB")
+        return count
+
+    def _late(self) -> RequestBlocked:
+        return self._events.cut(f"it takes longer than {self._seconds:g} s")
+
+    def close(self) -> None:
+        """Close what makefile() opened."""
+        if self._raw is not None:
+            self._raw.close()
+        super().close()
+
+
+def _bounded(events: _ClientEvents, sock: socket.socket, *args: Any, **kwargs: Any) -> HTTPResponse:
+    """The response that http.client reads from a connection."""
+    return HTTPResponse(_Answer(events, sock), *args, **kwargs)  # type: ignore[arg-type]
+
+
 class _Connection:
     """Mixed into botocore's connection classes."""
 
     events: _ClientEvents
     port: int
+    timeout: float
     _dns_host: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -147,20 +220,26 @@ class _Connection:
 
     def _new_conn(self) -> Any:
         """Overrides urllib3's method that opens the socket. With an `egress_check` it connects to checked
-        addresses, not to the name: a second lookup could return another address."""
+        addresses, not to the name: a second lookup could return another address. They share the timeout."""
         egress_check = self.events.egress_check
         if egress_check is None:
             return super()._new_conn()  # type: ignore[misc]
-        name, failure = self._dns_host, None
+        name, seconds, failure = self._dns_host, self.timeout, None
         try:
-            for address in self._allowed(egress_check, name):
+            addresses = list(self._allowed(egress_check, name))
+            deadline = time.monotonic() + seconds
+            for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+                if failure is not None and time.monotonic() > deadline:
+                    break
                 self._dns_host = address
+                self.timeout = max((deadline - time.monotonic()) / left, LEAST_SECONDS)
                 try:
                     return super()._new_conn()  # type: ignore[misc]
                 except HTTPError as error:
                     failure = error
         finally:
             self._dns_host = name  # the certificate is checked against the name
+            self.timeout = seconds
         raise failure or NewConnectionError(self, "it has no address")  # type: ignore[arg-type]
 
     def _allowed(self, egress_check: EgressCheck, name: str) -> Iterator[str]:

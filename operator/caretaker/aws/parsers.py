@@ -21,7 +21,8 @@ _ERROR: Final = 300  # the lowest HTTP status of an error
 
 
 class UnreadableError(Exception):
-    """The response is truncated, empty, from another service, or lacks a required member."""
+    """The response is truncated, empty, from another service, too large, too slow, or lacks a required
+    member."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -99,9 +100,13 @@ def _error_of(parsed: dict[str, Any], status: int) -> dict[str, Any]:
     return {"Error": {"Code": str(status), "Message": ""}, "ResponseMetadata": _meta(status)}
 
 
+def unreadable(fault: str) -> str:
+    """The message of an UnreadableError."""
+    return f"the answer cannot be read: {fault}"
+
+
 def _unreadable(fault: str, status: int) -> dict[str, Any]:
-    message = f"the answer cannot be read: {fault}"
-    return {"Error": {"Code": UNREADABLE, "Message": message}, "ResponseMetadata": _meta(status)}
+    return {"Error": {"Code": UNREADABLE, "Message": unreadable(fault)}, "ResponseMetadata": _meta(status)}
 
 
 def _meta(status: int) -> dict[str, Any]:

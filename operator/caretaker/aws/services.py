@@ -26,21 +26,25 @@ class Rate(msgspec.Struct, frozen=True):
 class Policy(msgspec.Struct, frozen=True):
     """How one service is called.
 
-    attempts  requests sent for one call, botocore's "standard" retries included
-    rate      of calls, for each identity and region; reads and writes each have it
+    attempts    requests sent for one call, botocore's "standard" retries included
+    rate        of calls, for each identity and region; reads and writes each have it
+    answer_mib  the largest answer, headers included
     """
 
     attempts: int = 3
     rate: Rate = Rate(50, 100)
+    answer_mib: int = 4
 
 
 _POLICIES: Final = {
     # A refresh that botocore repeats takes both of the gateway's slots and restarts its 60 s.
     "storagegateway": Policy(attempts=1, rate=Rate(5, 10)),
     # Standard queues have no limit that one process reaches (Amazon SQS developer guide, "Quotas").
-    "sqs": Policy(rate=Rate(1000, 2000)),
+    # Ten messages of 1 MiB, whose characters JSON may double.
+    "sqs": Policy(rate=Rate(1000, 2000), answer_mib=24),
     # Non-mutating actions: 100 at once, 20 a second (Amazon EC2 developer guide, "Request throttling").
-    "ec2": Policy(rate=Rate(20, 100)),
+    # A page has 1,000 instances, each with up to 50 tags.
+    "ec2": Policy(rate=Rate(20, 100), answer_mib=32),
     # Each look has its number of calls, and a backoff of its own. Of clusters 50 reads at once, 20 a second,
     # of services more (Amazon ECS API reference, "Request throttling").
     "ecs": Policy(attempts=1, rate=Rate(20, 50)),
