@@ -51,10 +51,17 @@ class Aws:
         self._clients = ClientPool(options, self._hooks, now=now)
         self._calls = DaemonPool("aws-call", options.threads)
         self._polls = DaemonPool("aws-poll", options.polls)
+        # A tenant may run the endpoint, or the name server of its host, and delay every answer.
+        self._endpoint_calls = DaemonPool(
+            "aws-endpoint-call", options.endpoint_threads, each=options.endpoint_each
+        )
+        self._endpoint_polls = DaemonPool(
+            "aws-endpoint-poll", options.endpoint_polls, each=options.endpoint_polls_each
+        )
         self._limiter = Limiter()
         self._rates = dict(rates or {})
         self._per_client = options.per_client
-        self._semaphores: dict[ClientKey, _ClientSemaphore] = {}
+        self._semaphores: dict[tuple[ClientKey, str], _ClientSemaphore] = {}
         self._roles: dict[Identity, asyncio.Lock] = {}
 
     @property
@@ -77,12 +84,13 @@ class Aws:
 
     async def call(self, client_key: ClientKey, operation: str, /, **params: Any) -> dict[str, Any]:
         """One operation (`describe_instances`) with AWS's own parameter names; the decoded answer."""
-        key = client_key.shared  # one semaphore for each endpoint, for all users of a role
+        # One semaphore for each endpoint, for all users of a role in a namespace.
+        key = (client_key.shared, client_key.namespace)
         semaphore = self._semaphores.setdefault(key, _ClientSemaphore(self._per_client))
         semaphore.users += 1
         try:
             async with semaphore.calls:
-                return await self._call(client_key, operation, params, self._calls)
+                return await self._call(client_key, operation, params, poll=False)
         finally:
             semaphore.users -= 1
             if not semaphore.users:
@@ -94,7 +102,7 @@ class Aws:
         The caller sets the service's own parameter for it (WaitTimeSeconds). Cancelling returns at once; the
         poll itself goes on to its end, and messages that it still receives are lost to us.
         """
-        return await self._call(client_key, operation, params, self._polls)
+        return await self._call(client_key, operation, params, poll=True)
 
     def autoscaling(self, client_key: ClientKey) -> AutoScaling:
         """Auto Scaling for a client key of service autoscaling."""
@@ -126,8 +134,8 @@ class Aws:
 
     async def close(self) -> None:
         """Accept no further calls and close idle connections. Returns at once, without waiting for calls."""
-        self._calls.close()
-        self._polls.close()
+        for pool in (self._calls, self._polls, self._endpoint_calls, self._endpoint_polls):
+            pool.close()
         self._clients.close()
 
     async def __aenter__(self) -> Self:
@@ -139,7 +147,7 @@ class Aws:
     # ---------------------------------------------------------------- one call
 
     async def _call(
-        self, client_key: ClientKey, operation: str, params: dict[str, Any], pool: DaemonPool
+        self, client_key: ClientKey, operation: str, params: dict[str, Any], *, poll: bool
     ) -> dict[str, Any]:
         await self._assume(client_key.identity)
         # Writes have their own bucket: many discoveries at once must not delay a due refresh.
@@ -147,14 +155,18 @@ class Aws:
             client_key.shared.identity,
             client_key.region,
             client_key.service,
+            client_key.endpoint_url,  # whose answers, such as "throttled", say nothing about AWS itself
             is_write(api_name(operation)),
         )
         rate = self._rates.get(client_key.service) or policy(client_key.service).rate
         await self._limiter.wait(key, rate)
+        if client_key.endpoint_url:
+            pool = self._endpoint_polls if poll else self._endpoint_calls
+        else:
+            pool = self._polls if poll else self._calls
         try:
-            return await pool.run(
-                partial(self._send, client_key, operation, params, poll=pool is self._polls)
-            )
+            send = partial(self._send, client_key, operation, params, poll=poll)
+            return await pool.run(send, client_key.namespace)
         except AwsError as error:
             if error.throttled:
                 self._limiter.throttled(key, rate)
@@ -198,7 +210,9 @@ class Aws:
         try:
             async with lock:
                 if not self._clients.fresh(identity):
-                    await self._calls.run(partial(self._renew, identity))
+                    pool = self._endpoint_calls if identity.sts_endpoint_url else self._calls
+                    namespace = identity.user.namespace if identity.user is not None else ""
+                    await pool.run(partial(self._renew, identity), namespace)
         finally:
             if not lock.locked():
                 self._roles.pop(identity, None)

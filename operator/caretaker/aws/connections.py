@@ -163,9 +163,9 @@ class _Answer(io.RawIOBase):
         self._seconds: float = sock.gettimeout() or READ_SECONDS
         self._deadline = time.monotonic() + self._seconds
 
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """As that of a socket."""
-        self._raw = self._socket.makefile(mode, buffering=0)
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """As that of a socket, for reading bytes."""
+        self._raw = self._socket.makefile("rb", buffering=0)
         return io.BufferedReader(self)
 
     def readable(self) -> bool:

@@ -111,6 +111,7 @@ class ClientKey(msgspec.Struct, frozen=True):
     """One client: service as boto3 names it, region, endpoint ("" = AWS_ENDPOINT_URL_*, else AWS's own).
 
     `once`: botocore does not retry, for calls that must not be repeated after a lost response.
+    `namespace`: of the resource; only with an endpoint. Its calls have a share of the threads for endpoints.
     """
 
     service: str
@@ -118,6 +119,7 @@ class ClientKey(msgspec.Struct, frozen=True):
     identity: Identity = Identity()
     endpoint_url: str = ""
     once: bool = False
+    namespace: str = ""
 
     @classmethod
     def of(
@@ -131,12 +133,15 @@ class ClientKey(msgspec.Struct, frozen=True):
     ) -> Self:
         """The key for `service` under spec.aws; `region` overrides the spec's."""
         identity = Identity.of(spec, keys, user)
-        return cls(service, region or spec.region, identity, spec.endpoint_url(service))
+        endpoint_url = spec.endpoint_url(service)
+        namespace = user.namespace if user is not None and endpoint_url else ""
+        return cls(service, region or spec.region, identity, endpoint_url, namespace=namespace)
 
     @property
     def shared(self) -> "ClientKey":
         """The key without its user, for everything that the users of a role share, such as AWS's limits."""
-        return self.used_by(None)
+        shared = msgspec.structs.replace(self, namespace="") if self.namespace else self
+        return shared.used_by(None)
 
     def used_by(self, user: User | None) -> "ClientKey":
         """The key with this user."""

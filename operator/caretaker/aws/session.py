@@ -49,6 +49,8 @@ class Options(msgspec.Struct, frozen=True):
     per_client         calls at a time of one client, and so its connections: an endpoint that hangs leaves
                        threads to others
     polls              long polls at a time
+    endpoint_threads, endpoint_polls  the same for endpoints from a spec, in threads of their own
+    endpoint_each, endpoint_polls_each  of them for one namespace
     instance_identity  take credentials from the instance metadata service where there are no others
     connect_seconds, read_seconds  of one request that is no long poll; the Lease must outlive their sum
     egress_check       checks the addresses of endpoints from a spec. None: no check, for commands that a user
@@ -59,6 +61,10 @@ class Options(msgspec.Struct, frozen=True):
     threads: int = 16
     per_client: int = 8
     polls: int = 256
+    endpoint_threads: int = 32
+    endpoint_each: int = 2
+    endpoint_polls: int = 128
+    endpoint_polls_each: int = 16
     instance_identity: bool = False
     connect_seconds: float = CONNECT_SECONDS
     read_seconds: float = READ_SECONDS

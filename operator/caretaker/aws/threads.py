@@ -6,7 +6,7 @@ out, so that one long poll of 20 s would delay every exit by up to as much.
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -20,28 +20,32 @@ class DaemonPool:
     """At most `limit` threads; further jobs are queued. Threads end when idle for a minute.
 
     running  functions being executed now
+    each     jobs of one owner at a time; its further ones wait beside the queue. 0 = no bound
     """
 
-    def __init__(self, name: str, limit: int, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, name: str, limit: int, idle_seconds: float = IDLE_SECONDS, *, each: int = 0) -> None:
         self.limit = limit
+        self.each = each
         self.running = 0
         self._name = name
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
         self._work: deque[_Job] = deque()
+        self._admitted: Counter[str] = Counter()  # by owner: jobs that are queued or run
+        self._held: dict[str, deque[_Job]] = {}  # by owner: its further jobs
         self._wake = threading.Condition(self._lock)
         self._threads = 0
         self._idle = 0
         self._closed = False
 
-    async def run(self, function: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T], owner: str = "") -> T:
         """Returns or raises as `function` does.
 
         Cancelled before a thread has started it, it is never called; cancelled later, it runs to its end and
         its result is dropped. RuntimeError after close().
         """
         loop = asyncio.get_running_loop()
-        job = _Job(function, loop.create_future(), loop)
+        job = _Job(function, loop.create_future(), loop, owner)
         self._submit(job)
         try:
             return await job.future  # type: ignore[no-any-return]
@@ -60,12 +64,31 @@ class DaemonPool:
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
-            self._work.append(job)
-            if self._idle >= len(self._work):
-                self._wake.notify()
-            elif self._threads < self.limit:
-                self._threads += 1
-                threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+            if self.each and self._admitted[job.owner] >= self.each:
+                self._held.setdefault(job.owner, deque()).append(job)
+            else:
+                self._admit(job)
+
+    def _admit(self, job: "_Job") -> None:
+        """Under the lock."""
+        self._admitted[job.owner] += 1
+        self._work.append(job)
+        if self._idle >= len(self._work):
+            self._wake.notify()
+        elif self._threads < self.limit:
+            self._threads += 1
+            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+
+    def _ended(self, owner: str) -> None:
+        """Under the lock: a job of this owner has ended, and its next one is admitted."""
+        self.running -= 1
+        self._admitted[owner] -= 1
+        if held := self._held.get(owner):
+            self._admit(held.popleft())
+        if not held:
+            self._held.pop(owner, None)
+        if not self._admitted[owner]:
+            del self._admitted[owner]
 
     def _serve(self) -> None:
         while True:
@@ -76,7 +99,7 @@ class DaemonPool:
                 job.work()
             finally:
                 with self._lock:
-                    self.running -= 1
+                    self._ended(job.owner)
                 # Else the last job's result lives as long as the thread idles.
                 del job
 
@@ -101,11 +124,16 @@ class _Job:
     """One function on its way through a thread and back."""
 
     def __init__(
-        self, function: Callable[[], Any], future: asyncio.Future[Any], loop: asyncio.AbstractEventLoop
+        self,
+        function: Callable[[], Any],
+        future: asyncio.Future[Any],
+        loop: asyncio.AbstractEventLoop,
+        owner: str,
     ) -> None:
         self.function = function
         self.future = future
         self.loop = loop
+        self.owner = owner
         self.cancelled = False
 
     def work(self) -> None:

@@ -46,15 +46,16 @@ class LongPolls:
     reserved for short polls, which receive a backlog.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_LONG_POLLS) -> None:
         self.queues = 0
-        self._free = asyncio.Semaphore(MOST_LONG_POLLS)  # first come, first served
+        self._most = most
+        self._free = asyncio.Semaphore(most)  # first come, first served
 
     @asynccontextmanager
     async def slot(self, seconds: int) -> AsyncIterator[int]:
         """Waits for a slot; yields the seconds that the long poll may wait, at most `seconds`."""
         async with self._free:
-            shorter = seconds * MOST_LONG_POLLS // max(self.queues, MOST_LONG_POLLS)
+            shorter = seconds * self._most // max(self.queues, self._most)
             yield max(shorter, min(seconds, LEAST_SECONDS))
 
 
@@ -212,7 +213,7 @@ class Poller:
         self.deletions = Deletions(sqs, reading.source.queue_url, self.problems)
         self._sqs = sqs
         self._owner_absent = owner_absent
-        self._long_polls = long_polls or LongPolls()
+        self.long_polls = long_polls or LongPolls()
 
     def settle(
         self, reader: Hashable, done: Iterable[int], returned: Iterable[int], unclaimed: Iterable[int] = ()
@@ -260,7 +261,7 @@ class Poller:
             failures, width = failures + 1, 1
 
     async def _receive_all(self, width: int, wait: int) -> list[Sequence[Received] | BaseException]:
-        async with self._long_polls.slot(wait) if wait else contextlib.nullcontext(0) as seconds:
+        async with self.long_polls.slot(wait) if wait else contextlib.nullcontext(0) as seconds:
             receives = (self._receive(seconds) for _ in range(width))
             return await asyncio.gather(*receives, return_exceptions=True)
 

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 MALFORMED_SECONDS: Final = 3600.0  # for which the condition reports a malformed message
 PASS_EVENTS: Final = 500  # in one pass, unless its first message has more; the next pass follows at once
 AGAIN_SECONDS: Final = 5.0
+# Of the threads that aws.session.Options gives to the polls of one namespace at endpoints from specs.
+ENDPOINT_LONG_POLLS: Final = 12
 
 Address = tuple[ClientKey, str]
 
@@ -39,6 +41,7 @@ class Queues:
         self._owner_absent = owner_absent
         self._pollers: dict[Address, tuple[Poller, asyncio.Task[None]]] = {}
         self._long_polls = LongPolls()
+        self._endpoint_polls: dict[str, LongPolls] = {}  # by namespace, for endpoints from specs
 
     def join(self, key: Key, reading: Reading, on_news: Callable[[], None], *, owner: bool) -> Poller:
         """The queue's poller, with `key` among its readers."""
@@ -46,9 +49,12 @@ class Queues:
         address = (reading.target.shared, reading.source.queue_url)
         if address not in self._pollers:
             absent = partial(self._owner_absent, reading.arn)
-            made = Poller(self._aws.sqs(reading.target), reading, absent, self._long_polls)
+            polls = self._long_polls
+            if reading.target.endpoint_url:
+                polls = self._endpoint_polls.setdefault(key.namespace, LongPolls(ENDPOINT_LONG_POLLS))
+            made = Poller(self._aws.sqs(reading.target), reading, absent, polls)
             self._pollers[address] = made, asyncio.create_task(_run_forever(made), name="sqs-poller")
-            self._long_polls.queues = len(self._pollers)
+            polls.queues += 1
         poller, _ = self._pollers[address]
         if owner:
             poller.reading = reading
@@ -66,9 +72,11 @@ class Queues:
         await self._end(list(self._pollers))
 
     async def _end(self, addresses: Sequence[Address]) -> None:
-        ended = [self._pollers.pop(address)[1] for address in addresses]
-        self._long_polls.queues = len(self._pollers)
-        await cancel(*ended)
+        ended = [self._pollers.pop(address) for address in addresses]
+        for poller, _ in ended:
+            poller.long_polls.queues -= 1
+        self._endpoint_polls = {name: polls for name, polls in self._endpoint_polls.items() if polls.queues}
+        await cancel(*(task for _, task in ended))
 
 
 async def _run_forever(poller: Poller) -> None:

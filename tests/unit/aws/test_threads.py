@@ -37,6 +37,32 @@ async def test_no_more_than_the_limit_run_at_a_time_and_threads_are_used_again()
     assert (most, len(names)) == (3, 3)
 
 
+async def test_an_owner_has_a_share_of_the_threads_and_its_jobs_keep_their_order() -> None:
+    pool, release, begun = DaemonPool("t", 3, each=2), threading.Event(), []
+
+    def work(number: int) -> None:
+        begun.append(number)
+        release.wait(5)
+
+    busy = [asyncio.create_task(pool.run(lambda n=n: work(n), "a")) for n in range(5)]
+    await asyncio.sleep(0)
+    busy[3].cancel()
+    assert await asyncio.wait_for(pool.run(lambda: pool.running, "b"), 5) <= 3
+    assert sorted(begun) == [0, 1]
+    release.set()
+    await asyncio.gather(*busy, return_exceptions=True)
+    assert sorted(begun) == [0, 1, 2, 4]
+    assert await pool.run(lambda: 7, "a") == 7
+
+
+async def test_an_owner_whose_jobs_have_ended_is_forgotten() -> None:
+    pool = DaemonPool("t", 3, each=1)
+    await asyncio.gather(*(pool.run(int, f"n{n % 4}") for n in range(40)))
+    while pool.running:  # noqa: ASYNC110 - turns of threads are what is awaited
+        await asyncio.sleep(0)
+    assert (len(pool._admitted), len(pool._held)) == (0, 0)
+
+
 async def test_threads_are_daemons() -> None:
     thread = await DaemonPool("t", 1).run(threading.current_thread)
     assert thread.daemon

@@ -1,0 +1,148 @@
+"""Endpoints of tenants that do not answer delay neither AWS itself nor other namespaces."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from caretaker.aws.calls import Aws
+from caretaker.aws.egress_check import EgressCheck
+from caretaker.aws.errors import AwsError
+from caretaker.aws.identity import ClientKey, Identity, Keys, User
+from caretaker.aws.services import Rate
+from caretaker.aws.session import Options
+from fakes.aws import FakeAws, error
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+OWN = ClientKey("sqs", "eu-west-1")  # AWS itself: the environment's endpoint
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/q"
+ROLE = "arn:aws:iam::123456789012:role/team-a"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[FakeAws]:
+    """A tenant's."""
+    with FakeAws() as server:
+        yield server
+
+
+@pytest.fixture
+def good() -> Iterator[FakeAws]:
+    """Another tenant's."""
+    with FakeAws() as server:
+        yield server
+
+
+def at(url: str, namespace: str, key: str = "AKIA") -> ClientKey:
+    return ClientKey("sqs", "eu-west-1", Identity(Keys(key, "s")), url, namespace=namespace)
+
+
+@asynccontextmanager
+async def going_on(*calls: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def answered(aws: Aws, *keys: ClientKey) -> None:
+    for key in keys:
+        await asyncio.wait_for(aws.call(key, "get_queue_url", QueueName="q"), 5)
+
+
+async def test_calls_that_hang_are_a_share_of_their_namespace(endpoint: FakeAws, good: FakeAws) -> None:
+    """Each key is an identity of its own, and a Secret has as many as its author likes."""
+    endpoint.hang("GetQueueUrl")
+    async with Aws(Options(threads=4, endpoint_threads=4)) as aws:
+        bad = [at(endpoint.url, "evil", f"AKIA{n}") for n in range(8)]
+        async with going_on(*(aws.call(key, "get_queue_url", QueueName="q") for key in bad)):
+            await endpoint.received(2)
+            await answered(aws, OWN, at(good.url, "good"), OWN)
+            assert len(endpoint.calls) == 2
+            endpoint.release()
+            await endpoint.received(8)
+
+
+async def test_many_namespaces_delay_no_call_to_aws(fake: FakeAws, endpoint: FakeAws) -> None:
+    endpoint.hang("GetQueueUrl")
+    async with Aws(Options(threads=1, endpoint_threads=4)) as aws:
+        bad = [at(endpoint.url, f"evil{n}", f"AKIA{n}") for n in range(8)]
+        async with going_on(*(aws.call(key, "get_queue_url", QueueName="q") for key in bad)):
+            await endpoint.received(4)
+            await answered(aws, OWN)
+            assert (len(fake.calls), len(endpoint.calls)) == (1, 4)
+
+
+async def test_polls_that_hang_are_a_share_of_their_namespace(
+    fake: FakeAws, endpoint: FakeAws, good: FakeAws
+) -> None:
+    endpoint.hang("ReceiveMessage")
+    async with Aws(Options(polls=1, endpoint_polls=4, endpoint_polls_each=3)) as aws:
+        bad = [aws.sqs(at(endpoint.url, "evil", f"AKIA{n}")) for n in range(8)]
+        async with going_on(*(one.receive_message(QueueUrl=URL) for one in bad)):
+            await endpoint.received(3)
+            for key in (OWN, at(good.url, "good")):
+                await asyncio.wait_for(aws.sqs(key).receive_message(QueueUrl=URL), 5)
+            assert (len(fake.calls), len(good.calls), len(endpoint.calls)) == (1, 1, 3)
+
+
+async def test_roles_that_are_not_assumed_are_in_the_share(endpoint: FakeAws, good: FakeAws) -> None:
+    endpoint.hang("AssumeRole", error("AccessDenied", status=403))
+
+    def role(name: str) -> ClientKey:
+        identity = Identity(None, ROLE, "", "eu-west-1", endpoint.url, User("evil", "s3refresh", name))
+        return ClientKey("sqs", "eu-west-1", identity)
+
+    async with Aws(Options(threads=2, endpoint_threads=4)) as aws:
+        calls = (aws.call(role(f"r{n}"), "get_queue_url", QueueName="q") for n in range(6))
+        async with going_on(*calls):
+            await endpoint.received(2)
+            await answered(aws, OWN, at(good.url, "good"))
+            assert len(endpoint.calls) == 2
+
+
+async def test_a_name_server_that_does_not_answer_is_in_the_share(
+    good: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked, release = socket.getaddrinfo, [], threading.Event()
+    two = threading.Event()
+
+    def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if host != "slow.test":
+            return real(host, *args, **kwargs)
+        asked.append(host)
+        if len(asked) == 2:
+            two.set()
+        release.wait(30)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    check = EgressCheck(["127.0.0.1", "localhost"], "")
+    async with Aws(Options(threads=2, endpoint_threads=4, egress_check=check)) as aws:
+        bad = [at("http://slow.test:1", "evil", f"AKIA{n}") for n in range(6)]
+        async with going_on(*(aws.call(key, "get_queue_url", QueueName="q") for key in bad)):
+            assert await asyncio.to_thread(two.wait, 10)
+            await answered(aws, OWN, at(good.url, "good"))
+            assert len(asked) == 2
+            release.set()
+
+
+async def test_an_endpoint_that_says_throttled_slows_its_own_calls_alone(
+    fake: FakeAws, endpoint: FakeAws
+) -> None:
+    endpoint.on("GetQueueUrl", error("ThrottlingException"))
+    async with Aws(rates={"sqs": Rate(0.001, 10)}) as aws:
+        with pytest.raises(AwsError, match="ThrottlingException"):
+            await aws.call(
+                ClientKey("sqs", "eu-west-1", endpoint_url=endpoint.url), "get_queue_url", QueueName="q"
+            )
+        await answered(aws, OWN)
+    assert len(fake.calls) == 1
