@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
 from typing import Any, Final, cast
 
 import aiohttp
@@ -116,7 +117,8 @@ class Presence:
         self._logged = lines
 
 
-Observed = tuple[str, int, str, bytes]  # uid, generation, deletionTimestamp, annotations
+# uid, generation, deletionTimestamp, digest of the annotations, which may have 256 KiB
+Observed = tuple[str, int, str, bytes]
 
 
 class CustomResources:
@@ -296,11 +298,15 @@ class CustomResources:
             str(meta.get("uid", "")),
             int(meta.get("generation", 0)),
             str(meta.get("deletionTimestamp", "")),
-            msgspec.json.encode(dict(meta.get("annotations") or {}), order="sorted"),
+            _digest(meta.get("annotations") or {}),
         )
         if self._observed.get(key) != observed:
             self._observed[key] = observed
             self._on_key(key)
+
+
+def _digest(annotations: Mapping[str, str]) -> bytes:
+    return blake2b(msgspec.json.encode(dict(annotations), order="sorted"), digest_size=16).digest()
 
 
 async def credentials(access: RestConfig, refused: int | None) -> Credentials:

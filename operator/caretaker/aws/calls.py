@@ -17,7 +17,7 @@ from caretaker.aws.connections import Hooks, Observer, RequestBlocked
 from caretaker.aws.ec2 import Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError, error_from
-from caretaker.aws.identity import ClientKey, Identity
+from caretaker.aws.identity import ClientKey, Identity, Keys
 from caretaker.aws.limits import Limiter
 from caretaker.aws.services import Rate, api_name, is_write, policy
 from caretaker.aws.session import ClientPool, Options, utc_now
@@ -131,6 +131,10 @@ class Aws:
     def sts(self, client_key: ClientKey) -> Sts:
         """STS for a client key of service sts."""
         return cast(Sts, _Operations(self, client_key, "sts"))
+
+    def retire(self, keys: Keys) -> None:
+        """These keys were replaced: their clients are closed, those in use after their calls."""
+        self._clients.retire(keys)
 
     async def close(self) -> None:
         """Accept no further calls and close idle connections. Returns at once, without waiting for calls."""

@@ -29,7 +29,7 @@ from caretaker import __version__
 from caretaker.aws import parsers
 from caretaker.aws.connections import Hooks, RequestBlocked
 from caretaker.aws.egress_check import EgressCheck
-from caretaker.aws.identity import ClientKey, Identity, session_name
+from caretaker.aws.identity import ClientKey, Identity, Keys, session_name
 from caretaker.aws.services import CONNECT_SECONDS, POLL_READ_SECONDS, READ_SECONDS, policy
 
 # A constant: botocore builds its own for each request, a sixth of a call's CPU time (450 instead of 530 µs
@@ -145,6 +145,14 @@ class ClientPool:
             return True  # the process's own chain, resolved at its first use, or keys that do not expire
         credentials = self._roles.get(identity)
         return credentials is not None and not credentials.refresh_needed()
+
+    def retire(self, keys: Keys) -> None:
+        """These keys were replaced: close their clients, those in use after their calls."""
+        with self._lock:
+            for key, entry in list(self._clients.items()):
+                if key[0].identity.keys == keys:
+                    entry.retire()
+                    del self._clients[key]
 
     def close(self) -> None:
         """Close every connection that is not in use; those in use are closed after their call."""

@@ -40,12 +40,19 @@ class KeyRing:
     """The keys of Secrets, read now and then: no event reports a change.
 
     Resources that name one Secret have the same keys at all times, or each would read their queue as a reader
-    of its own. `on_change` is called for the others when one of them finds new ones.
+    of its own. `on_change` is called for the others when one of them finds new ones, `on_replaced` with keys
+    that no Secret has any more.
     """
 
-    def __init__(self, client: KubeClient, on_change: Callable[[Key], None]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        on_change: Callable[[Key], None],
+        on_replaced: Callable[[Keys], None] = lambda _: None,
+    ) -> None:
         self._client = client
         self._on_change = on_change
+        self._on_replaced = on_replaced
         self._cache: dict[tuple[str, str], SecretRead] = {}  # by (namespace, name); only with keys
         self._users: dict[Key, tuple[str, str]] = {}
 
@@ -71,12 +78,18 @@ class KeyRing:
             for user, theirs in self._users.items():
                 if theirs == place and user != key:
                     self._on_change(user)
+            self._replaced(cached)
 
     def forget(self, key: Key) -> None:
         """The resource is gone; credentials that only it used are not kept."""
         place = self._users.pop(key, None)
         if place is not None and place not in self._users.values():
-            self._cache.pop(place, None)
+            self._replaced(self._cache.pop(place, None))
+
+    def _replaced(self, read: SecretRead | None) -> None:
+        keys = read.keys if read is not None else None
+        if keys is not None and all(other.keys != keys for other in self._cache.values()):
+            self._on_replaced(keys)
 
 
 async def _keys_of(client: KubeClient, namespace: str, name: str) -> tuple[Keys | None, Rejection | None]:

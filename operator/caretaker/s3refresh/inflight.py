@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,7 +19,10 @@ from caretaker.s3refresh.snapshot import Message
 LARGE_BYTES: Final = 64 * 1024  # a longer body yields to the event loop after it is parsed
 # Messages that wait before no more are received: passes are behind, and receipts grow old.
 MOST_WAITING: Final = 5000
-MOST_BYTES: Final = 8 * 1024 * 1024  # of their bodies together; one body has up to 1 MiB
+# Of their bodies together, for a queue and for a namespace; one body has up to 1 MiB. Parsed they take twice
+# as much.
+MOST_BYTES: Final = 8 * 1024 * 1024
+MOST_BYTES_OF_ALL: Final = 16 * 1024 * 1024
 # Seconds for which a message may wait before no more are received: the API server is away, or passes fail.
 LONGEST_WAIT: Final = 15.0
 LOOK_SECONDS: Final = 1.0
@@ -27,7 +31,7 @@ LOOK_SECONDS: Final = 1.0
 # so that the message is received once more at most. Then it is deleted, and remembered.
 UNCLAIMED_SECONDS: Final = 25.0
 MOST_UNCLAIMED: Final = 1000
-MOST_UNCLAIMED_BYTES: Final = 4 * 1024 * 1024  # of their bodies, as they came
+MOST_UNCLAIMED_BYTES: Final = 1024 * 1024  # of their bodies, as they came
 
 _numbers = itertools.count(1)  # of messages, over all queues: a plan names those of two
 
@@ -65,13 +69,34 @@ async def parsed_of(body: str, source: SQSSource) -> Parsed:
 Batch = Sequence[InFlightMessage]
 
 
+class MessageMemory:
+    """The bytes of the messages of all queues, by namespace."""
+
+    def __init__(self) -> None:
+        self._used: Counter[str] = Counter()
+
+    def change(self, namespace: str, size: int) -> None:
+        """So many more bytes, or fewer."""
+        self._used[namespace] += size
+        if not self._used[namespace]:
+            del self._used[namespace]
+
+    def room(self, namespace: str) -> bool:
+        """Whether the namespace may receive more. Where all together have too much, each has an equal share:
+        those that have less go on."""
+        own, share = self._used[namespace], MOST_BYTES_OF_ALL // max(len(self._used), 1)
+        return own < MOST_BYTES and (own < share or self._used.total() < MOST_BYTES_OF_ALL)
+
+
 class InFlightMessages:
     """The messages of one queue, and its readers. One of these, the `owner`, gets everything; the others only
     events about refreshes that have ended. A message that is received again while it is here is the same
     message with a newer receipt."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MessageMemory | None = None, namespace: str = "") -> None:
         self.owner: Hashable | None = None
+        self._memory = memory or MessageMemory()
+        self._namespace = namespace
         self._on_news: dict[Hashable, Callable[[], None]] = {}  # by reader
         self._by_name: dict[str, InFlightMessage] = {}
         self._by_number: dict[int, InFlightMessage] = {}
@@ -89,6 +114,7 @@ class InFlightMessages:
             self.owner = reader
         for entry in self._unclaimed.values():
             entry.since = time.monotonic()
+            self._memory.change(self._namespace, entry.size)
         self._by_number |= self._unclaimed
         self._unclaimed.clear()
         for entry in self._by_number.values():
@@ -109,7 +135,7 @@ class InFlightMessages:
             if not entry.deleted:
                 self._forget(entry)
             elif not entry.asked:  # it does not come again
-                self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
+                self._set_aside(entry)
 
     @property
     def idle(self) -> bool:
@@ -151,6 +177,7 @@ class InFlightMessages:
         if asked:
             entry = InFlightMessage(name, receipt, size, message, asked)
             self._bytes += size
+            self._memory.change(self._namespace, size)
             self._by_name[name] = self._by_number[message.id] = entry
         return asked
 
@@ -167,7 +194,7 @@ class InFlightMessages:
                 if entry.asked:
                     continue
                 if not entry.claimed:
-                    self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
+                    self._set_aside(entry)
                     continue
                 self._forget(entry)
                 if not entry.deleted:
@@ -201,26 +228,40 @@ class InFlightMessages:
         return old
 
     async def room(self, visibility: int) -> None:
-        """Wait while readers are behind. A message with some answers, but not all, is given up once it
-        comes again: a reader whose passes fail must not keep the queue from the others. A message without
-        any answer is kept: the API server is away, and to receive it again and again would make it dead."""
-        while self._by_number:
-            oldest = next(iter(self._by_number.values()))
-            waited = time.monotonic() - oldest.since
-            if waited > visibility and oldest.answered:
+        """Wait while readers are behind, or others of the namespace.
+
+        A message with some answers, but not all, is given up once it comes again: a reader whose passes fail
+        must not keep the queue from the others. A message without any answer is kept: the API server is away,
+        and to receive it again and again would make it dead.
+        """
+        while True:
+            oldest = next(iter(self._by_number.values()), None)
+            waited = time.monotonic() - oldest.since if oldest is not None else 0.0
+            if oldest is not None and waited > visibility and oldest.answered:
                 self._forget(oldest)
                 continue
-            room = len(self._by_number) < MOST_WAITING and self._bytes < MOST_BYTES
-            if room and waited <= LONGEST_WAIT:
+            room = len(self._by_number) < MOST_WAITING and self._bytes < MOST_BYTES and waited <= LONGEST_WAIT
+            if (room or oldest is None) and self._memory.room(self._namespace):
                 return
             self._left.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._left.wait()
 
+    def _set_aside(self, entry: InFlightMessage) -> None:
+        """No reader has recognised it. It stays until it is old, so it has a bound of its own."""
+        self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
+        self._memory.change(self._namespace, -entry.size)
+
+    def clear(self) -> None:
+        """The queue is not read any more."""
+        for entry in list(self._by_name.values()):
+            self._forget(entry)
+
     def _forget(self, entry: InFlightMessage) -> None:
         if self._by_name.pop(entry.name, None) is not None:
             self._bytes -= entry.size
-        self._by_number.pop(entry.message.id, None)
+        if self._by_number.pop(entry.message.id, None) is not None:
+            self._memory.change(self._namespace, -entry.size)
         self._unclaimed.pop(entry.message.id, None)
         self._left.set()

@@ -202,12 +202,13 @@ class Poller:
         reading: Reading,
         owner_absent: Callable[[], bool] = lambda: False,
         long_polls: LongPolls | None = None,
+        messages: InFlightMessages | None = None,
     ) -> None:
         self.reading = reading
         self.received = 0
         self.connected = False
         self.malformed = Malformed()
-        self.messages = InFlightMessages()
+        self.messages = messages or InFlightMessages()
         self.backlog = Backlog(self.messages)
         self.problems = QueueProblems(self.messages)
         self.deletions = Deletions(sqs, reading.source.queue_url, self.problems)

@@ -18,6 +18,7 @@ from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import advice
+from caretaker.s3refresh.inflight import InFlightMessages, MessageMemory
 from caretaker.s3refresh.poller import LongPolls, Poller
 from caretaker.s3refresh.snapshot import Message, Plan, Reception
 from caretaker.s3refresh.worker_config import Reading
@@ -40,6 +41,7 @@ class Queues:
         self._aws = aws
         self._owner_absent = owner_absent
         self._pollers: dict[Address, tuple[Poller, asyncio.Task[None]]] = {}
+        self._memory = MessageMemory()
         self._long_polls = LongPolls()
         self._endpoint_polls: dict[str, LongPolls] = {}  # by namespace, for endpoints from specs
 
@@ -52,7 +54,8 @@ class Queues:
             polls = self._long_polls
             if reading.target.endpoint_url:
                 polls = self._endpoint_polls.setdefault(key.namespace, LongPolls(ENDPOINT_LONG_POLLS))
-            made = Poller(self._aws.sqs(reading.target), reading, absent, polls)
+            messages = InFlightMessages(self._memory, key.namespace)
+            made = Poller(self._aws.sqs(reading.target), reading, absent, polls, messages)
             self._pollers[address] = made, asyncio.create_task(_run_forever(made), name="sqs-poller")
             polls.queues += 1
         poller, _ = self._pollers[address]
@@ -74,6 +77,7 @@ class Queues:
     async def _end(self, addresses: Sequence[Address]) -> None:
         ended = [self._pollers.pop(address) for address in addresses]
         for poller, _ in ended:
+            poller.messages.clear()
             poller.long_polls.queues -= 1
         self._endpoint_polls = {name: polls for name, polls in self._endpoint_polls.items() if polls.queues}
         await cancel(*(task for _, task in ended))

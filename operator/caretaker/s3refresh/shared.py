@@ -46,6 +46,6 @@ class Shared:
         self.claims = QueueClaims()
         self.queues = Queues(of.aws, self.claims.has_source)
         self.limiter = ConcurrencyLimiter()
-        self.key_ring = KeyRing(of.client, of.add)
+        self.key_ring = KeyRing(of.client, of.add, of.aws.retire)
         self.workers: dict[Key, Worker] = {}
         self.stopping = False

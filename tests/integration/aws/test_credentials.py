@@ -296,3 +296,25 @@ async def test_expired_keys_are_no_refusal_of_a_policy(fake: FakeAws, aws: Aws) 
     with pytest.raises(AwsError) as raised:
         await aws.call(ClientKey("sqs", "eu-west-1"), "get_queue_url", QueueName="q")
     assert (raised.value.no_identity, raised.value.missing_permission) == (True, None)
+
+
+async def test_clients_of_replaced_keys_are_closed_after_their_calls(fake: FakeAws, aws: Aws) -> None:
+    """A client takes 250 KiB, and there is one for each region and service."""
+    old, new = Keys("AKIAOLD", "s"), Keys("AKIANEW", "s")
+    targets = [ClientKey("sqs", f"eu-west-{n}", Identity(keys)) for keys in (old, new) for n in (1, 2, 3)]
+    for target in targets:
+        await aws.call(target, "get_queue_url", QueueName="q")
+    fake.hang("GetQueueAttributes")
+    call = aws.call(targets[0], "get_queue_attributes", QueueUrl="https://q/1/q", AttributeNames=["All"])
+    going_on = asyncio.ensure_future(call)
+    await fake.received(1, "GetQueueAttributes")
+    entry = aws._clients._clients[targets[0].shared, False]
+    aws.retire(old)
+    assert {target.identity.keys for target, _ in aws._clients._clients} == {new}
+    assert (entry.retired, entry.in_use) == (True, 1)
+    fake.release()
+    assert (await going_on)["Attributes"] == {}
+    assert entry.in_use == 0
+    before = fake.connections
+    await aws.call(targets[3], "get_queue_url", QueueName="q")
+    assert fake.connections == before

@@ -158,3 +158,20 @@ async def test_an_api_server_that_does_not_answer_says_nothing_of_the_secret(err
 )
 def test_how_long_keys_are_used(*, doubted: bool, flushing: bool, seconds: float) -> None:
     assert max_age(doubted=doubted, flushing=flushing) == seconds
+
+
+async def test_keys_that_no_secret_has_any_more_are_told_once() -> None:
+    secrets, gone = Secrets(), []
+    ring = KeyRing(secrets, lambda _: None, gone.append)  # type: ignore[arg-type]
+    await keys(ring, ONE, "keys", 0)
+    await keys(ring, TWO, "keys", 0)
+    await keys(ring, ELSEWHERE, "keys", 0)
+    secrets.secret_key = "second"
+    await keys(ring, ONE, "keys", 0)
+    await keys(ring, TWO, "keys", 0)
+    assert gone == []
+    await keys(ring, ELSEWHERE, "keys", 0)
+    assert [one.secret_access_key for one in gone] == ["first"]
+    for key in (ONE, TWO, ELSEWHERE):
+        ring.forget(key)
+    assert [one.secret_access_key for one in gone] == ["first", "second"]

@@ -66,6 +66,9 @@ class Aws:
     def sqs(self, *_: Any) -> Silent:
         return Silent()
 
+    def retire(self, _: Any) -> None:
+        """No keys are replaced."""
+
 
 def kind_of(client: Any, added: list[Key]) -> S3AggregatedRefreshKind:
     aws: Any = Aws()
