@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.aws.errors import AwsError
+from caretaker.aws.malformed_log import MalformedLog
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.text_limits import word
@@ -215,6 +216,7 @@ class Poller:
         self._sqs = sqs
         self._owner_absent = owner_absent
         self.long_polls = long_polls or LongPolls()
+        self._malformed_log = MalformedLog(logger)
 
     def settle(
         self, reader: Hashable, done: Iterable[int], returned: Iterable[int], unclaimed: Iterable[int] = ()
@@ -287,7 +289,7 @@ class Poller:
             parsed = await parsed_of(body, self.reading.source)
             if parsed.malformed:
                 self.malformed = Malformed(self.malformed.count + 1, parsed.malformed, time.monotonic())
-                logger.warning("message %s cannot be read: %s", name, parsed.malformed)
+                self._malformed_log.add(name, parsed.malformed)
             news |= self.messages.add(name, receipt, len(body), parsed)
         self.messages.notify(news)
         return count, size

@@ -71,6 +71,14 @@ async def test_short_polls_that_the_spec_asks_for_say_nothing_of_the_rest() -> N
     assert poller.backlog.behind
 
 
+async def test_a_flood_of_malformed_messages_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    poller, _ = await after(BATCH, BATCH, BATCH)
+    assert poller.malformed.count == 3 * BATCH
+    assert [one for one in caplog.messages if "cannot be read" in one] == [
+        f"message 0 cannot be read: {poller.malformed.fault}"
+    ]
+
+
 async def test_readers_are_told_when_it_changes() -> None:
     _, told = await after(BATCH, 0, 0, 0)
     assert told[-2:] == [True, False]

@@ -15,6 +15,7 @@ from typing import Final
 from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
+from caretaker.aws.malformed_log import MalformedLog
 from caretaker.aws.sqs import Message, Sqs
 from caretaker.aws.text_limits import word
 from caretaker.daemontask.ecs.envelope import Notice, parse
@@ -49,6 +50,7 @@ class Reader:
         self._receiving: AwsError | None = None
         self._deleting: tuple[AwsError, float] | None = None  # the last refused deletion, and when
         self._malformed = ("", 0.0)
+        self._malformed_log = MalformedLog(logger)
         self._reported = (False, "", False)  # received, problem and malformed at the last on_state
 
     def join(self, name: Hashable, listener: Listener, on_state: Callable[[], None]) -> None:
@@ -116,7 +118,7 @@ class Reader:
             if parsed.notice is not None:
                 notices.append(parsed.notice)
             elif parsed.malformed:
-                logger.warning("message %s cannot be read: %s", message["MessageId"], parsed.malformed)
+                self._malformed_log.add(message["MessageId"], parsed.malformed)
                 self._malformed = (parsed.malformed, time.monotonic())
             self._count("Event" if parsed.notice else "Malformed" if parsed.malformed else "Other", 1)
         for listener, _ in list(self._listeners.values()):

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from caretaker.aws.classes import ErrorClass
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, User
@@ -62,6 +64,12 @@ def test_a_deletion_that_is_refused_is_told_once_and_its_end_too() -> None:
 def test_a_message_that_cannot_be_read_is_told() -> None:
     found = states(Queue("{"), lambda reader: reader.malformed.partition(":")[0])
     assert found == ["", "no JSON"]
+
+
+def test_a_flood_of_malformed_messages_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    states(Queue("{", refusals=20), lambda _: "")
+    (line,) = (one for one in caplog.messages if "cannot be read" in one)
+    assert line.startswith("message m cannot be read: no JSON")
 
 
 def test_a_queue_that_is_read_is_told_once() -> None:
