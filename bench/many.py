@@ -158,7 +158,7 @@ def _all_ready(found: list[Json]) -> bool:
 
 
 def _passes(samples: Samples) -> float:
-    return samples.get("caretaker_daemontask_reconcile_seconds_count", 0.0)
+    return samples.get('caretaker_reconcile_seconds_count{kind="DaemonTask"}', 0.0)
 
 
 def _succeeded(samples: Samples) -> float:

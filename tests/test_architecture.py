@@ -114,12 +114,30 @@ def test_every_kind_has_its_crd_its_page_and_an_example() -> None:
         assert re.search(rf"^kind: {kind.kind}$", examples, re.MULTILINE)
 
 
-@pytest.mark.parametrize("module", ["app.py", "handlers.py"])
-def test_the_wiring_names_no_kind(module: str) -> None:
-    """It loops over the registry: a further kind edits neither file."""
-    text = (PACKAGE / module).read_text().lower()
+@pytest.mark.parametrize("room", ["app.py", "handlers.py", "runtime", "kube", "aws", "obs"])
+def test_the_wiring_and_the_shared_rooms_name_no_kind(room: str) -> None:
+    """They loop over the registry: a further kind edits none of them."""
+    shared = [m for m in MODULES if m.relative_to(PACKAGE).parts[0] == room]
+    text = "".join(module.read_text().lower() for module in shared)
     words = {word.lower() for kind in KINDS for word in (kind.kind, kind.plural, kind.short, kind.package)}
+    assert text
     assert [word for word in sorted(words) if word in text] == []
+
+
+@pytest.mark.parametrize("package", ["obs", *(kind.package for kind in KINDS)])
+def test_every_metric_is_moved_by_some_code(package: str) -> None:
+    """One that nothing moves shows 0 for ever. A method that moves it has to be called."""
+    own = sorted((PACKAGE / package).rglob("*.py"))
+    code = "".join(module.read_text() for module in (MODULES if package == "obs" else own))
+    declared, methods = set(), set()
+    for text in (module.read_text() for module in own):
+        if found := re.findall(r"self\.(\w+) = (?:Counter|Gauge|Histogram)\(", text):
+            declared.update(found)
+            methods.update(re.findall(r"^    def ([a-z]\w+)\(self", text, re.MULTILINE))
+    moved = r"\.{0}\.(labels|inc|observe|set|set_function)\(|GaugeSeries\(self\.{0}\)"
+    assert declared or package != "obs"  # a kind may have none
+    assert [name for name in sorted(declared) if not re.search(moved.format(name), code)] == []
+    assert [name for name in sorted(methods) if not re.search(rf"\.{name}\b", code)] == []
 
 
 def test_the_registry_imports_no_code_of_a_kind() -> None:

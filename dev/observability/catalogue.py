@@ -56,6 +56,9 @@ OPERATOR: Final = {
         {"kind": known.KIND},
     ),
     "caretaker_queue_wait_seconds": Metric("As the queue's depth: what one resource waits for the others."),
+    "caretaker_reconcile_seconds": Metric(
+        "Resources follow changes late, though pods and AWS are quick.", {"kind": known.KIND}
+    ),
     "caretaker_plan_cpu_seconds": Metric(
         "The loop lags: long plans (thousands of nodes) hold everything else up.", {"kind": known.KIND}
     ),

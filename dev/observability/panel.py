@@ -45,15 +45,18 @@ def rate(by: str, metric: str, *more: str) -> str:
     return f"sum by ({by}) (rate({metric}{{{','.join((JOB, *more))}}}{RATE}))"
 
 
-def quantile(part: float, metric: str, by: str = "") -> str:
+def quantile(part: float, metric: str, by: str = "", *more: str) -> str:
     """Of a histogram."""
     labels = ", ".join(filter(None, ("le", by)))
-    return f"histogram_quantile({part}, {rate(labels, f'{metric}_bucket')})"
+    return f"histogram_quantile({part}, {rate(labels, f'{metric}_bucket', *more)})"
 
 
-def quantiles(metric: str) -> tuple[tuple[str, str], ...]:
+def quantiles(metric: str, *more: str) -> tuple[tuple[str, str], ...]:
     """The middle and the slow end."""
-    return (quantile(0.5, metric), "median"), (quantile(0.95, metric), "95th percentile")
+    return (
+        (quantile(0.5, metric, "", *more), "median"),
+        (quantile(0.95, metric, "", *more), "95th percentile"),
+    )
 
 
 def count(kind: str, types: str, value: int, by: str = "type, reason") -> str:

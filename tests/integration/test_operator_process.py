@@ -28,6 +28,7 @@ PROGRAM = """
     import asyncio, logging, os, signal, sys
     from caretaker.obs import log
     from caretaker.obs.server import ObsServer
+    from caretaker.daemontask.metrics import DaemonTaskMetrics
     from caretaker.obs.metrics import create_metrics
 
     async def main():
@@ -35,7 +36,7 @@ PROGRAM = """
         done = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, done.set)
         metrics = create_metrics("1.2.3")
-        metrics.daemontask.set_nodes("ns", "t", {"active": 2, "failed": 1})
+        DaemonTaskMetrics(metrics.registry).set_nodes("ns", "t", {"active": 2, "failed": 1})
         server = ObsServer(metrics.registry)
         ports = await server.start("127.0.0.1", 0, 0)
         logging.info("ready", extra=ports._asdict())

@@ -15,10 +15,10 @@ import pytest
 from caretaker.api import conditions
 from caretaker.api.conditions import EcsReason, PolicyReason, Reason, RefreshReason
 from caretaker.cli import main
-from caretaker.obs.metrics import create_metrics
 from caretaker.registry import KINDS
 from testing import manifests
 from testing.alertcases import RULES
+from testing.allmetrics import AllMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -136,7 +136,7 @@ def test_yaml_can_be_read(page: Path) -> None:
 
 @pages
 def test_metrics_exist(page: Path) -> None:
-    collected = create_metrics("0").registry.collect()
+    collected = AllMetrics().registry.collect()
     known = {f"{family.name}{suffix}" for family in collected for suffix in ("", "_total")}
     named = {name for text in code(page) for name in re.findall(r"\bcaretaker_[a-z0-9_]+[a-z]", text)}
     packages = {folder.name for folder in (ROOT / "operator").iterdir()}

@@ -3,7 +3,7 @@
 METRICS   its part of the catalogue
 PANELS    its row of the dashboard
 REASONS   classes whose upper-case names are the reasons of its conditions
-register  makes its metrics in a registry, where obs/metrics.py does not
+register  makes its metrics in a registry
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,6 @@ REASONS: Final = frozenset(
 
 
 def register(registry: CollectorRegistry) -> None:
-    """Make the metrics that are the kinds' own."""
+    """Make the metrics of all kinds."""
     for found in _MODULES.values():
-        if hasattr(found, "register"):
-            found.register(registry)
+        found.register(registry)

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from caretaker.api.conditions import EcsReason, Reason
-from caretaker.obs.metrics import DaemonTaskMetrics
+from caretaker.daemontask.metrics import DaemonTaskMetrics
 from observability.labels import Label, one_of
 from observability.metric import OBJECT, Metric
 from observability.panel import (
@@ -28,6 +28,7 @@ from observability.panel import (
 )
 
 REASONS: Final = (Reason, EcsReason)
+register = DaemonTaskMetrics
 
 METRICS: Final = {
     "caretaker_daemontask_nodes": Metric(
@@ -49,14 +50,6 @@ METRICS: Final = {
     "caretaker_daemontask_run_duration_seconds": Metric("Rollouts take longer than they did."),
     "caretaker_daemontask_runs_total": Metric(
         "Runs fail, or are repeated, across all tasks.", {"result": one_of("Succeeded", "Failed", "Retry")}
-    ),
-    "caretaker_daemontask_reconcile_seconds": Metric("Rollouts are slow though pods are quick."),
-    "caretaker_daemontask_api_writes_total": Metric(
-        "What rollouts cost the API server; in a quiet minute it does not move.",
-        {
-            "verb": one_of("create", "patch", "delete"),
-            "resource": one_of("pods", "configmaps", "daemontasks", "events"),
-        },
     ),
     "caretaker_daemontask_ecs_messages_total": Metric(
         "Whether events of container instances come at all, and something else than they does.",
@@ -80,6 +73,7 @@ NODES: Final = {
     "pending": WAITS,
     "blocked": CANNOT,
 }
+WRITES: Final = 'verb=~"create|patch|delete",resource=~"pods|configmaps|daemontasks|events"'
 RUNS: Final = {"Succeeded": GOOD, "Failed": BAD, "Retry": LATER}
 PANELS: Final = (
     Panel(
@@ -117,14 +111,14 @@ PANELS: Final = (
     Panel(
         "Duration of a pass",
         "s",
-        quantiles("caretaker_daemontask_reconcile_seconds"),
-        "Gather, plan, execute, status.",
+        quantiles("caretaker_reconcile_seconds", 'kind="DaemonTask"'),
+        "From gather to after.",
     ),
     Panel(
         "Writes",
         PER_SECOND,
-        ((rate("verb, resource", "caretaker_daemontask_api_writes_total"), "{{verb}} {{resource}}"),),
-        "What rollouts cost the API server.",
+        ((rate("verb, resource", "caretaker_api_requests_total", WRITES), "{{verb}} {{resource}}"),),
+        "What rollouts cost the API server; none in a quiet minute.",
     ),
     Panel(
         "ECS: events and looks at clusters",

@@ -6,7 +6,8 @@ Pure data.
 from typing import Final
 
 from caretaker.api.conditions import PolicyReason
-from caretaker.obs.imds_metrics import STATES as POLICY_STATES
+from caretaker.imds.metrics import STATES as POLICY_STATES
+from caretaker.imds.metrics import PolicyMetrics
 from observability import labels as known
 from observability.labels import Label, one_of
 from observability.metric import Metric
@@ -27,6 +28,7 @@ from observability.panel import (
 )
 
 REASONS: Final = (PolicyReason,)
+register = PolicyMetrics
 
 METRICS: Final = {
     "caretaker_imds_nodes": Metric(

@@ -6,7 +6,8 @@ Pure data.
 from typing import Final
 
 from caretaker.api.conditions import RefreshReason
-from caretaker.obs.s3refresh_metrics import STATES as QUEUE_STATES
+from caretaker.s3refresh.metrics import STATES as QUEUE_STATES
+from caretaker.s3refresh.metrics import S3RefreshMetrics
 from observability.labels import one_of
 from observability.metric import OBJECT, Metric
 from observability.panel import (
@@ -27,6 +28,7 @@ from observability.panel import (
 )
 
 REASONS: Final = (RefreshReason,)
+register = S3RefreshMetrics
 
 METRICS: Final = {
     "caretaker_s3refresh_due_timestamp_seconds": Metric(

@@ -1,7 +1,7 @@
 """The calls of Amazon ECS that are used, as aws.calls.Aws.ecs provides them.
 
-Types only; response_check.py validates responses against them, and daemontask/ecs/check.py checks the members
-that observing a cluster needs besides. Names are AWS's own (Amazon ECS API reference); every method raises
+Types only; response_check.py validates responses against them, and callers check the members that observing
+a cluster needs besides. Names are AWS's own (Amazon ECS API reference); every method raises
 AwsError.
 """
 

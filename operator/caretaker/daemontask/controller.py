@@ -22,6 +22,7 @@ from caretaker.daemontask.events import transitions
 from caretaker.daemontask.intents import TOKEN, given_up
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
+from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pod_control import PodControl, run_all
@@ -45,7 +46,6 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.dryrun import by_admission
 from caretaker.kube.errors import ApiError, or_none
 from caretaker.kube.store import PodIndex, Store
-from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Conflict, Kind, Next, Subject
 from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
@@ -66,7 +66,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         by_name: Mapping[str, Node],
         pods: Store[Pod],
         task_states: TaskStates,
-        metrics: Metrics,
+        metrics: DaemonTaskMetrics,
         scale: float = 1.0,
     ) -> None:
         self.unseen: Callable[[], ApiError | None] | None = None  # why nodes or Pods cannot be seen
@@ -75,7 +75,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self._nodes = by_name
         self._index = PodIndex(pods)
         self._pod_control = PodControl(client, pods, scale)
-        self._applier = Applier(self._pod_control, metrics.daemontask, scale)
+        self._applier = Applier(self._pod_control, metrics, scale)
         self._task_states = task_states
         self._metrics = metrics
         self._scale = scale
@@ -84,12 +84,12 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     def forget(self, key: Key) -> None:
         """The task is gone."""
         self._task_states.drop(key)
-        self._metrics.daemontask.forget(key.namespace, key.name)
+        self._metrics.forget(key.namespace, key.name)
 
     async def stop(self) -> None:
         """Another process may lead from now on."""
         self._task_states.clear()
-        self._metrics.daemontask.clear()
+        self._metrics.clear()
 
     async def gather(self, key: Key, raw: RawTask | None = None) -> Snapshot | None:
         """The task, read now unless it is given; nodes and Pods from the stores; the ledger, read once and
@@ -169,9 +169,9 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     def observe(self, snapshot: Snapshot, plan: Plan, status: Status) -> None:  # noqa: ARG002
         """The counts of nodes, and the results of the runs."""
         meta = snapshot.task.metadata
-        counts = {state: getattr(status, state) for state in self._metrics.daemontask.STATES}
-        self._metrics.daemontask.set_nodes(meta.namespace, meta.name, counts)
-        self._metrics.daemontask.set_results(meta.namespace, meta.name, figures(status.results))
+        counts = {state: getattr(status, state) for state in self._metrics.STATES}
+        self._metrics.set_nodes(meta.namespace, meta.name, counts)
+        self._metrics.set_results(meta.namespace, meta.name, figures(status.results))
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
         """See events.py."""

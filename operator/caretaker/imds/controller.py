@@ -29,6 +29,7 @@ from caretaker.imds.instance_modifier import InstanceModifier
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of, policy_inputs, readiness
 from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
+from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.plan import Plan, PlanInput
 from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober, unserved
@@ -38,7 +39,6 @@ from caretaker.imds.verify import Probing
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
-from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.controller import Conflict, Kind, Next, Retry, Subject
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key

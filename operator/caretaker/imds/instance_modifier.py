@@ -25,11 +25,11 @@ from caretaker.imds.choice import ASKED, Write
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
+from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.policy_state import Permit, PolicyState
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap
 from caretaker.imds.resource import Read, user_of
 from caretaker.kube.errors import NotLeader
-from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
+from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.rate_limiter import share
 from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.wiring import NODES, Context, Wiring
@@ -22,7 +23,7 @@ def make(context: Context) -> IMDSPolicyKind:
         probe_image=settings.probe_image,
         scale=context.scale,
     )
-    nodes, metrics = context.store(NODES), context.metrics.imds
+    nodes, metrics = context.store(NODES), PolicyMetrics(context.metrics.registry)
     kind = IMDSPolicyKind(context.client, context.aws, nodes, queue.add, queue.add_after, metrics, options)
     kind.unseen = context.unseen
     return kind

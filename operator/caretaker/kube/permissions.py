@@ -14,8 +14,8 @@ from caretaker.kube.errors import ApiError
 # Responses of handlers and admission; authentication (401) and flow control (429) come before authorization.
 _AUTHORIZED: Final = (404, 409, 410, 422)
 # A permission that is not refused again for this long is not needed any more: its resource was deleted, for
-# example. Twice our longest wait between two attempts, `retry.max` of an S3AggregatedRefresh (passes wait for
-# 8 minutes at most): a permission that keeps being refused is not forgotten in between.
+# example. Twice the longest wait between two attempts that a spec may ask for, `retry.max` of 15 minutes
+# (passes wait for 8 at most): a permission that keeps being refused is not forgotten in between.
 FORGET_SECONDS: Final = 1800.0
 
 ChangeHook = Callable[[str, str, bool], None]
@@ -25,7 +25,7 @@ class Permissions:
     """Calls `on_change(verb, resource, missing)` when a permission is missing in a first namespace, and when
     it is missing in none any more: it was granted, or was not refused for FORGET_SECONDS.
 
-    resource  the plural, with its subresource if any: `daemontasks/status`, as a role names it
+    resource  the plural, with its subresource if any: `pods/log`, as a role names it
     missing   (verb, resource, namespace) -> when it was last refused, the longest ago first; the namespace is
               empty where all are asked for at once, or the resource has none
     `clock` never goes back. Old entries are dropped at the next permitted request: the Lease's every few

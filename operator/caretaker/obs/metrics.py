@@ -1,4 +1,4 @@
-"""Prometheus metrics: every series of caretaker.
+"""Prometheus metrics of the operator itself; each kind has a module `metrics` for its own.
 
 Inputs: observations from the other layers, by the methods and the metric objects here. Each Metrics has a
 registry of its own, so tests and two operators in one process do not meet. Labels are bounded
@@ -6,7 +6,7 @@ registry of its own, so tests and two operators in one process do not meet. Labe
 forget() drops its series. It must not do I/O.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import (
@@ -20,102 +20,23 @@ from prometheus_client import (
 )
 
 from caretaker.obs.aws_metrics import AwsMetrics
-from caretaker.obs.ecs_metrics import EcsMetrics
-from caretaker.obs.gauge_series import GaugeSeries
-from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.obs.label_limiter import LabelLimiter
 from caretaker.obs.resource_metrics import ResourceMetrics
-from caretaker.obs.s3refresh_metrics import S3RefreshMetrics
 
 # Buckets in seconds.
 FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 PLAN: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.25, 0.5, 1)
 LAG: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1, 2.5, 5, 10)
-RUNS: Final = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600)
 # client-go's value for a request without an HTTP response (rest_client_requests_total in k8s.io/client-go).
 NO_ANSWER: Final = "<error>"
-_WRITES: Final = ("create", "patch", "delete")
-_DAEMONTASK_WRITES: Final = ("pods", "configmaps", "daemontasks", "events")
-
-
-class DaemonTaskMetrics:
-    """Metrics of the DaemonTask controller."""
-
-    STATES: Final = ("desired", "active", "succeeded", "failed", "pending", "blocked")
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.nodes = Gauge(
-            "caretaker_daemontask_nodes",
-            "Nodes of a DaemonTask by state, as in its status; state=desired is the sum of the others.",
-            ("namespace", "name", "state"),
-            registry=registry,
-        )
-        self.run_duration = Histogram(
-            "caretaker_daemontask_run_duration_seconds",
-            "Time from the creation of a run's Pod to its end.",
-            buckets=RUNS,
-            registry=registry,
-        )
-        self.runs = Counter(
-            "caretaker_daemontask_runs_total",
-            "Pods that ended and were recorded, each attempt apart, by result: Succeeded, Failed, Retry.",
-            ("result",),
-            registry=registry,
-        )
-        self.reconcile = Histogram(
-            "caretaker_daemontask_reconcile_seconds",
-            "Time one pass over a DaemonTask took, from gather to after.",
-            buckets=FAST,
-            registry=registry,
-        )
-        self.api_writes = Counter(
-            "caretaker_daemontask_api_writes_total",
-            "Writes sent to the Kubernetes API for DaemonTasks, dry runs and Events included.",
-            ("verb", "resource"),
-            registry=registry,
-        )
-
-        self.result = Gauge(
-            "caretaker_daemontask_result",
-            "What the runs of a DaemonTask told of its nodes, as in status.results: each Number's statistic, "
-            "count, min, median, p95 or max.",
-            ("namespace", "name", "result", "unit", "statistic"),
-            registry=registry,
-        )
-        self._results = GaugeSeries(self.result)
-
-    def set_results(self, namespace: str, name: str, figures: Mapping[tuple[str, str, str], float]) -> None:
-        """Set the results of a task's runs, by (result, unit, statistic); all other series of the task are
-        dropped."""
-        self._results.show((namespace, name), figures)
-
-    def set_nodes(self, namespace: str, name: str, counts: Mapping[str, int]) -> None:
-        """Show a task's counts; states that `counts` leaves out are 0. Keys are STATES."""
-        for state in self.STATES:
-            self.nodes.labels(namespace, name, state).set(counts.get(state, 0))
-
-    def forget(self, namespace: str, name: str) -> None:
-        """Drop the series of a deleted task. Does nothing if there are none."""
-        for state in self.STATES:
-            self.nodes.remove(namespace, name, state)
-        self.set_results(namespace, name, {})
-
-    def clear(self) -> None:
-        """Drop the series of all tasks."""
-        self.nodes.clear()
-        self._results.clear()
 
 
 class Metrics:
-    """All series of one operator. Write `/metrics` from `registry`."""
+    """The series of one operator. Kinds make theirs in `registry`, from which `/metrics` is written."""
 
     def __init__(self, version: str, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.resources = ResourceMetrics(registry)
-        self.daemontask = DaemonTaskMetrics(registry)
-        self.ecs = EcsMetrics(registry)
-        self.s3refresh = S3RefreshMetrics(registry)
-        self.imds = PolicyMetrics(registry)
         self.aws = AwsMetrics(registry)
         self.build_info = Gauge(
             "caretaker_build_info", "Always 1; the label tells the version.", ("version",), registry=registry
@@ -153,6 +74,13 @@ class Metrics:
         )
 
     def _work(self, registry: CollectorRegistry) -> None:
+        self.reconcile = Histogram(
+            "caretaker_reconcile_seconds",
+            "Time one pass over a resource took, from gather to after.",
+            ("kind",),
+            buckets=FAST,
+            registry=registry,
+        )
         self.reconcile_errors = Counter(
             "caretaker_reconcile_errors_total",
             "Passes that ended in an error, by kind of resource and reason; they are tried again.",
@@ -184,8 +112,7 @@ class Metrics:
         )
         self.paused = Gauge(
             "caretaker_paused_resources",
-            "Resources whose next pass is delayed: they took more CPU than one may use, or are large "
-            "DaemonTasks.",
+            "Resources whose next pass is delayed: they took more CPU than one may use, or are large.",
             ("kind",),
             registry=registry,
         )
@@ -232,15 +159,8 @@ class Metrics:
     def api_request(self, verb: str, resource: str, code: int, seconds: float) -> None:
         """Count one request. `code` is the HTTP status, 0 where no answer came; `seconds` its duration."""
         self.api_requests.labels(verb, resource, str(code) if code else NO_ANSWER).inc()
-        if verb in _WRITES and resource in _DAEMONTASK_WRITES:
-            self.daemontask.api_writes.labels(verb, resource).inc()
         if verb != "watch":
             self.api_request_seconds.labels(verb, resource).observe(seconds)
-
-    def reconciled(self, kind: str, seconds: float) -> None:
-        """One pass over an object of `kind` took `seconds`."""
-        if kind == "DaemonTask":
-            self.daemontask.reconcile.observe(seconds)
 
     def reconcile_error(self, kind: str, reason: str) -> None:
         """One pass over an object of `kind` ended in an error and is tried again."""
@@ -263,10 +183,14 @@ class Metrics:
         self.reflector_age.labels(resource).set_function(age)
 
 
-def create_metrics(version: str) -> Metrics:
-    """Metrics with a new registry that also holds the process, platform and garbage collector's series."""
+def process_registry() -> CollectorRegistry:
+    """A new registry with the series of the process, the platform and the garbage collector."""
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    GCCollector(registry=registry)
-    return Metrics(version, registry)
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    return registry
+
+
+def create_metrics(version: str) -> Metrics:
+    """Metrics, in a registry that also has those of the process."""
+    return Metrics(version, process_registry())

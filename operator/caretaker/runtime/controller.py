@@ -270,7 +270,7 @@ class Controller:
                 await self._recorder.post(
                     _ref(key, subject.meta.uid), [*kind.events(snapshot, plan, status), *more]
                 )
-        self._metrics.reconciled(key.kind, time.perf_counter() - started)
+        self._metrics.reconcile.labels(key.kind).observe(time.perf_counter() - started)
         return follow
 
     def _show(self, key: Key, conditions: Iterable[Condition]) -> None:

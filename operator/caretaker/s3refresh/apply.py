@@ -158,7 +158,7 @@ class Writer:
         worker.settle(plan, taken.results)
         if target_type_of(snapshot.read.spec).limit:
             self._called(plan, taken, clock)
-        memory.matched = count(self._of.metrics.s3refresh, taken, plan, memory.matched)
+        memory.matched = count(self._of.metrics, taken, plan, memory.matched)
         if over:
             await self._release(key)
 
@@ -183,7 +183,7 @@ class Writer:
         self._shared.limiter.forget(key)
         self._shared.claims.drop(key)
         self._shared.key_ring.forget(key)
-        self._of.metrics.s3refresh.forget(key.namespace, key.name)
+        self._of.metrics.forget(key.namespace, key.name)
         worker = self._shared.workers.pop(key, None)
         if worker is not None:
             ending = asyncio.create_task(worker.end())
@@ -197,5 +197,5 @@ class Writer:
         await asyncio.gather(*(worker.end() for worker in workers))
         await shared.queues.close()
         shared.claims.clear()
-        self._of.metrics.s3refresh.clear()
+        self._of.metrics.clear()
         shared.limiter, self._recalled, shared.stopping = ConcurrencyLimiter(), asyncio.Event(), False

@@ -38,7 +38,7 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
 
     def __init__(self, of: Dependencies) -> None:
         self._scale = of.scale
-        self._metrics = of.metrics.s3refresh
+        self._metrics = of.metrics
         self._shared = Shared(of)
         self._reader = Reader(of, self._shared)
         self._writer = Writer(of, self._shared)

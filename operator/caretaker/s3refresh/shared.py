@@ -10,11 +10,11 @@ import msgspec
 from caretaker.api.grants import Grants
 from caretaker.aws.calls import Aws
 from caretaker.kube.client import KubeClient
-from caretaker.obs.metrics import Metrics
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.admission import QueueClaims
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter
 from caretaker.s3refresh.credentials import KeyRing
+from caretaker.s3refresh.metrics import S3RefreshMetrics
 from caretaker.s3refresh.receiver import Queues
 from caretaker.s3refresh.worker import Worker
 
@@ -31,7 +31,7 @@ class Dependencies(msgspec.Struct, frozen=True):
     client: KubeClient
     aws: Aws
     grants: Grants
-    metrics: Metrics
+    metrics: S3RefreshMetrics
     add: Callable[..., None]
     owner: str
     namespace: str = ""

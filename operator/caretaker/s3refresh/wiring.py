@@ -4,6 +4,7 @@ from typing import Final
 
 from caretaker.runtime.wiring import Context, Wiring
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
+from caretaker.s3refresh.metrics import S3RefreshMetrics
 from caretaker.s3refresh.shared import Dependencies
 
 
@@ -15,7 +16,7 @@ def make(context: Context) -> S3AggregatedRefreshKind:
             client=context.client,
             aws=context.aws,
             grants=settings.aws_grants,
-            metrics=context.metrics,
+            metrics=S3RefreshMetrics(context.metrics.registry),
             add=context.queue.add,
             owner=settings.identity,
             namespace=settings.namespace or "",

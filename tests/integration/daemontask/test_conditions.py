@@ -192,7 +192,7 @@ async def test_metrics_tell_the_nodes_by_state_and_go_with_the_task(
         return operator.metric("caretaker_daemontask_runs_total", result="Succeeded")
 
     runs = ended()
-    created = operator.metric("caretaker_daemontask_api_writes_total", verb="create", resource="pods")
+    created = operator.metric("caretaker_api_requests_total", verb="create", resource="pods")
     task = await world.task(backoffLimit=0)
     await task.counts(succeeded=2, failed=1)
     await world.until(lambda: nodes("succeeded") == 2)
@@ -202,10 +202,10 @@ async def test_metrics_tell_the_nodes_by_state_and_go_with_the_task(
         lambda: operator.metric("caretaker_daemontask_runs_total", result="Succeeded") >= runs + 2
     )
     assert operator.metric("caretaker_daemontask_runs_total", result="Succeeded") == runs + 2
-    writes = operator.metric("caretaker_daemontask_api_writes_total", verb="create", resource="pods")
+    writes = operator.metric("caretaker_api_requests_total", verb="create", resource="pods")
     assert writes - created == 3 + 1  # the dry run of the template
     assert operator.metric("caretaker_daemontask_run_duration_seconds_count") >= 3
-    assert operator.metric("caretaker_daemontask_reconcile_seconds_count") > 0
+    assert operator.metric("caretaker_reconcile_seconds_count", kind="DaemonTask") > 0
     await task.delete()
     series = f'namespace="{world.namespace}"'
     await world.until(lambda: not any(series in name for name in operator.metrics()))

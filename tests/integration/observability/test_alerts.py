@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
 import gotools
 from caretaker.api.conditions import Condition
-from caretaker.obs.imds_metrics import STATES
-from caretaker.obs.metrics import Metrics
+from caretaker.imds.metrics import STATES
 from testing.alertcases import CASES, FILES, RULES
 from testing.alertcases.notation import OPERATOR, Case, series
+from testing.allmetrics import AllMetrics
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +63,7 @@ def as_promtool(alert: str, what: str, case: Case) -> dict[str, Any]:
 
 def healthy() -> dict[str, str]:
     """What an operator with a standby and one resource of each kind shows for three hours of health."""
-    metrics = Metrics("1", CollectorRegistry())
+    metrics = AllMetrics()
     metrics.leader.set(1)
     metrics.loop_lag_max.set(0.05)
     metrics.watch_reflector("pods", lambda: 60.0)

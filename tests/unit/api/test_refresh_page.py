@@ -8,16 +8,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from caretaker.api import conditions, names
 from caretaker.api.conditions import RefreshReason
 from caretaker.api.grants import Grants, refusals
-from caretaker.obs.metrics import create_metrics
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import queue_view
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.metrics import S3RefreshMetrics
 from caretaker.s3refresh.resource import options_of
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import registry
@@ -94,8 +95,8 @@ def test_every_condition_is_told() -> None:
 
 
 def test_every_metric_is_told() -> None:
-    families = create_metrics("0").registry.collect()
-    ours = {f.name + ("_total" if f.type == "counter" else "") for f in families}
+    S3RefreshMetrics(registry := CollectorRegistry())
+    ours = {f.name + ("_total" if f.type == "counter" else "") for f in registry.collect()}
     assert sorted({n for n in ours if n.startswith("caretaker_s3refresh_")} - WORDS) == []
 
 

@@ -21,10 +21,10 @@ from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.store import Store, key_of
-from caretaker.obs.metrics import create_metrics
 from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.work_queue import Key, WorkQueue
+from testing.allmetrics import AllMetrics
 from unit.daemontask.simcluster import NAMESPACE, PODS, TASK, Change, SimCluster
 
 KEY = Key(KIND, NAMESPACE, TASK)
@@ -46,7 +46,7 @@ class AskedTwice(DaemonTaskKind):
 
 
 WRITE_SECONDS, READ_SECONDS = 5.0, 30.0  # kube/transport.py
-METRICS = create_metrics("model")
+METRICS = AllMetrics()
 
 
 class _Selector(selectors.DefaultSelector):
@@ -191,7 +191,9 @@ class SimOperator:
         self.task_states = task_states = TaskStates()
         self.queue = WorkQueue(clock=cluster.clock.time, jitter=lambda: 0.5)
         watch_handlers = WatchHandlers(KIND, task_states, self._nodes, self._pods, self.queue.add)
-        kind = AskedTwice(client, self._nodes, watch_handlers.nodes, self._pods, task_states, METRICS)  # type: ignore[arg-type]
+        kind = AskedTwice(
+            client, self._nodes, watch_handlers.nodes, self._pods, task_states, METRICS.daemontask
+        )  # type: ignore[arg-type]
         kind.tell = lambda *plans: cluster.unequal.append(plans)
         recorder = EventRecorder(client, clock=cluster.clock.time)  # type: ignore[arg-type]
         self._controller = Controller(client, self.queue, [kind], recorder, METRICS, lambda _: None)  # type: ignore[arg-type]

@@ -17,11 +17,11 @@ from caretaker.imds import controller as module
 from caretaker.imds.conditions import StatusInput
 from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind, Snapshot
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.plan import Plan, PlanInput
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Verified
 from caretaker.kube.store import Store
-from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.work_queue import Key
 from testing.clock import Clock
 

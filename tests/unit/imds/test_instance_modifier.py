@@ -24,10 +24,10 @@ from caretaker.imds.choice import Write
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.instance_modifier import AT_ONCE, InstanceModifier
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
+from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.resource import Read
 from caretaker.kube.errors import NotLeader
-from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.work_queue import Key
 from unit.imds.enforcing import changed, watched
 

@@ -4,9 +4,10 @@ import pytest
 from prometheus_client import generate_latest
 
 from caretaker.api.conditions import Condition
-from caretaker.obs.imds_metrics import STATES
+from caretaker.imds.metrics import STATES
 from caretaker.obs.looplag import LoopLag
-from caretaker.obs.metrics import Metrics, create_metrics
+from caretaker.obs.metrics import Metrics, create_metrics, process_registry
+from testing.allmetrics import AllMetrics
 from testing.operator import Samples, parse_metrics
 
 EXPECTED = {
@@ -14,8 +15,6 @@ EXPECTED = {
     "caretaker_daemontask_result": ("gauge", "namespace,name,result,unit,statistic"),
     "caretaker_daemontask_run_duration_seconds": ("histogram", ""),
     "caretaker_daemontask_runs_total": ("counter", "result"),
-    "caretaker_daemontask_reconcile_seconds": ("histogram", ""),
-    "caretaker_daemontask_api_writes_total": ("counter", "verb,resource"),
     "caretaker_daemontask_ecs_messages_total": ("counter", "result"),
     "caretaker_daemontask_ecs_events_total": ("counter", "result"),
     "caretaker_daemontask_ecs_looks_total": ("counter", "result"),
@@ -43,6 +42,7 @@ EXPECTED = {
     "caretaker_reconcile_errors_total": ("counter", "kind,reason"),
     "caretaker_queue_depth": ("gauge", ""),
     "caretaker_paused_resources": ("gauge", "kind"),
+    "caretaker_reconcile_seconds": ("histogram", "kind"),
     "caretaker_plan_cpu_seconds": ("histogram", "kind"),
     "caretaker_pass_cpu_seconds": ("histogram", "kind"),
     "caretaker_long_steps_total": ("counter", "kind"),
@@ -63,12 +63,12 @@ def scrape(metrics: Metrics) -> Samples:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return create_metrics("1.2.3")
+def metrics() -> AllMetrics:
+    return AllMetrics("1.2.3", process_registry())
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_a_series_has_its_type_labels_and_a_sentence_of_help(metrics: Metrics, name: str) -> None:
+def test_a_series_has_its_type_labels_and_a_sentence_of_help(metrics: AllMetrics, name: str) -> None:
     kind, labels = EXPECTED[name]
     (described,) = (
         f for f in metrics.registry.collect() if f.name == name.removesuffix("_total") and f.type == kind
@@ -79,7 +79,7 @@ def test_a_series_has_its_type_labels_and_a_sentence_of_help(metrics: Metrics, n
     assert ",".join(getattr(collectors[name], "_labelnames", ())) == labels
 
 
-def test_results_that_are_told_no_more_have_no_series(metrics: Metrics) -> None:
+def test_results_that_are_told_no_more_have_no_series(metrics: AllMetrics) -> None:
     task = metrics.daemontask
 
     def shown() -> dict[str, float]:
@@ -95,7 +95,7 @@ def test_results_that_are_told_no_more_have_no_series(metrics: Metrics) -> None:
     assert list(shown().values()) == [4.0]
 
 
-def test_there_is_no_other_series_of_ours(metrics: Metrics) -> None:
+def test_there_is_no_other_series_of_ours(metrics: AllMetrics) -> None:
     ours = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in metrics.registry.collect()
@@ -104,7 +104,7 @@ def test_there_is_no_other_series_of_ours(metrics: Metrics) -> None:
     assert ours == set(EXPECTED), "in EXPECTED, at the top of this file"
 
 
-def test_the_process_and_platform_are_told(metrics: Metrics) -> None:
+def test_the_process_and_platform_are_told(metrics: AllMetrics) -> None:
     samples = scrape(metrics)
     assert samples["process_resident_memory_bytes"] > 0
     assert any(name.startswith("python_info{") for name in samples)
@@ -117,7 +117,7 @@ def test_two_of_them_do_not_meet() -> None:
     assert (scrape(first)["caretaker_leader"], scrape(second)["caretaker_leader"]) == (1, 0)
 
 
-def test_a_deleted_task_leaves_no_series(metrics: Metrics) -> None:
+def test_a_deleted_task_leaves_no_series(metrics: AllMetrics) -> None:
     metrics.daemontask.set_nodes("ns", "gone", {"desired": 3, "active": 3})
     metrics.daemontask.set_nodes("ns", "kept", {"desired": 1})
     metrics.daemontask.forget("ns", "gone")
@@ -127,7 +127,7 @@ def test_a_deleted_task_leaves_no_series(metrics: Metrics) -> None:
     assert all('name="kept"' in series for series in nodes)
 
 
-def test_a_deleted_refresh_leaves_no_series(metrics: Metrics) -> None:
+def test_a_deleted_refresh_leaves_no_series(metrics: AllMetrics) -> None:
     for name, dirty, due in (("gone", 2, 1000.0), ("kept", 1, 2000.0)):
         metrics.s3refresh.show(("ns", name), dirty, due)
         metrics.s3refresh.messages(("ns", name), 3, 2, 1)
@@ -142,7 +142,7 @@ def test_a_deleted_refresh_leaves_no_series(metrics: Metrics) -> None:
     }
 
 
-def test_conditions_that_stand_no_more_have_no_series(metrics: Metrics) -> None:
+def test_conditions_that_stand_no_more_have_no_series(metrics: AllMetrics) -> None:
     key = ("DaemonTask", "ns", "t")
     labels = 'kind="DaemonTask",name="t",namespace="ns"'
 
@@ -168,7 +168,7 @@ def test_conditions_that_stand_no_more_have_no_series(metrics: Metrics) -> None:
     assert shown() == {}
 
 
-def test_whoever_does_not_lead_tells_of_no_resource(metrics: Metrics) -> None:
+def test_whoever_does_not_lead_tells_of_no_resource(metrics: AllMetrics) -> None:
     metrics.resources.show(("IMDSPolicy", "", "p"), [Condition("Ready", "True", "Audited")])
     metrics.daemontask.set_nodes("ns", "t", {"desired": 1})
     metrics.daemontask.set_results("ns", "t", {("a", "ms", "max"): 3.0})
@@ -184,7 +184,7 @@ def test_whoever_does_not_lead_tells_of_no_resource(metrics: Metrics) -> None:
     assert [series for series in scrape(metrics) if "name=" in series] == []
 
 
-def test_a_state_that_is_not_told_is_zero(metrics: Metrics) -> None:
+def test_a_state_that_is_not_told_is_zero(metrics: AllMetrics) -> None:
     metrics.daemontask.set_nodes("ns", "t", {"failed": 2})
     metrics.daemontask.set_nodes("ns", "t", {"succeeded": 2})
     samples = scrape(metrics)
@@ -200,7 +200,7 @@ def test_a_state_that_is_not_told_is_zero(metrics: Metrics) -> None:
         pytest.param("watch", 200, "200", 0, id="a watch is counted, its hour is not a latency"),
     ],
 )
-def test_a_request_is_counted(metrics: Metrics, verb: str, code: int, label: str, timed: int) -> None:
+def test_a_request_is_counted(metrics: AllMetrics, verb: str, code: int, label: str, timed: int) -> None:
     metrics.api_request(verb, "pods", code, 0.02)
     samples = scrape(metrics)
     labels = f'code="{label}",resource="pods",verb="{verb}"'
@@ -209,7 +209,7 @@ def test_a_request_is_counted(metrics: Metrics, verb: str, code: int, label: str
     assert count == timed
 
 
-def test_a_missing_permission_shows_until_it_is_granted(metrics: Metrics) -> None:
+def test_a_missing_permission_shows_until_it_is_granted(metrics: AllMetrics) -> None:
     series = 'caretaker_missing_permission{resource="pods",verb="create"}'
     metrics.permission("create", "pods", missing=True)
     assert scrape(metrics)[series] == 1
@@ -217,14 +217,14 @@ def test_a_missing_permission_shows_until_it_is_granted(metrics: Metrics) -> Non
     assert scrape(metrics)[series] == 0
 
 
-def test_a_reflectors_age_is_read_at_the_scrape(metrics: Metrics) -> None:
+def test_a_reflectors_age_is_read_at_the_scrape(metrics: AllMetrics) -> None:
     ages = iter((1.0, 2.0))
     metrics.watch_reflector("nodes", lambda: next(ages))
     series = 'caretaker_reflector_age_seconds{resource="nodes"}'
     assert [scrape(metrics)[series] for _ in range(2)] == [1.0, 2.0]
 
 
-def test_codes_of_aws_are_bounded_whatever_answers_at_an_endpoint(metrics: Metrics) -> None:
+def test_codes_of_aws_are_bounded_whatever_answers_at_an_endpoint(metrics: AllMetrics) -> None:
     for number in range(500):
         metrics.aws.request("sqs", "ReceiveMessage", f"Code{number}", None)
     for code in ("", "OK\n", "x" * 100):
@@ -248,7 +248,7 @@ class Steps:
         return self.now
 
 
-def test_the_largest_lag_is_the_last_minutes(metrics: Metrics) -> None:
+def test_the_largest_lag_is_the_last_minutes(metrics: AllMetrics) -> None:
     clock = Steps()
     lag = LoopLag(metrics, clock)
     for at, value in ((0.0, 0.5), (10.0, 0.2), (30.0, 0.3), (31.0, 0.1), (32.0, -0.001)):
@@ -269,7 +269,7 @@ def test_the_largest_lag_is_the_last_minutes(metrics: Metrics) -> None:
         pytest.param(10.1, 5.5, False, id="a stall that is over is forgiven"),
     ],
 )
-def test_the_loops_health(metrics: Metrics, lag: float, later: float, fails: bool) -> None:
+def test_the_loops_health(metrics: AllMetrics, lag: float, later: float, fails: bool) -> None:
     clock = Steps()
     monitor = LoopLag(metrics, clock)
     monitor.record(lag)

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from caretaker.api.conditions import Condition
-from caretaker.obs.imds_metrics import STATES
+from caretaker.imds.metrics import STATES
 from caretaker.obs.metrics import Metrics
 from observability import catalogue
 from observability.page import described, page
+from testing.allmetrics import AllMetrics
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 NODE = "ip-10-0-12-34.eu-west-1.compute.internal"
@@ -38,7 +38,7 @@ def wrong(metrics: Metrics) -> list[str]:
     return [fault for name, labels in series(metrics) for fault in catalogue.unexpected(name, labels)]
 
 
-def work(metrics: Metrics, objects: int) -> None:
+def work(metrics: AllMetrics, objects: int) -> None:
     """What an operator sees of so many objects of each kind, with answers that are different each time."""
     for number in range(objects):
         name = f"object-{number}"
@@ -60,13 +60,13 @@ def work(metrics: Metrics, objects: int) -> None:
 
 
 def test_many_objects_have_no_other_labels_than_few() -> None:
-    metrics = Metrics("1.2.3", CollectorRegistry())
+    metrics = AllMetrics()
     work(metrics, 110)
     assert wrong(metrics) == []
 
 
 def test_only_what_names_a_resource_grows_with_their_number() -> None:
-    few, many = Metrics("1", CollectorRegistry()), Metrics("1", CollectorRegistry())
+    few, many = AllMetrics(), AllMetrics()
     work(few, 110)
     work(many, 330)
 

@@ -5,13 +5,14 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from caretaker.api.grants import Grants
 from caretaker.api.objects import WireMeta
-from caretaker.obs.metrics import create_metrics
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
+from caretaker.s3refresh.metrics import S3RefreshMetrics
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh
 from caretaker.s3refresh.shared import Dependencies
 from testing.s3refreshes import refresh
@@ -72,7 +73,7 @@ class Aws:
 
 def kind_of(client: Any, added: list[Key]) -> S3AggregatedRefreshKind:
     aws: Any = Aws()
-    metrics = create_metrics("1")
+    metrics = S3RefreshMetrics(CollectorRegistry())
     return S3AggregatedRefreshKind(
         Dependencies(client, aws, Grants.default("ours"), metrics, added.append, owner="me")
     )

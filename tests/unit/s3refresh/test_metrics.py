@@ -7,12 +7,11 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Filter, Status
-from caretaker.obs.s3refresh_metrics import STATES, S3RefreshMetrics
 from caretaker.s3refresh.debounce import UNKNOWN, Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.metrics import count, show
+from caretaker.s3refresh.metrics import STATES, S3RefreshMetrics, count, show
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.queue_view import QueueView

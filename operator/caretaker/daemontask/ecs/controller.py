@@ -25,8 +25,8 @@ from caretaker.daemontask.ecs.reader import Readers
 from caretaker.daemontask.ecs.snapshot import Snapshot, unchecked
 from caretaker.daemontask.ecs.status import status_of, transitions
 from caretaker.daemontask.ecs.worker import Worker
+from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.resource import KIND, task_path, user_of
-from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
@@ -45,7 +45,12 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
     stopped: Collection[str] = ()
 
     def __init__(
-        self, aws: Aws, grants: Grants, metrics: Metrics, add: Callable[[Key], None], scale: float = 1.0
+        self,
+        aws: Aws,
+        grants: Grants,
+        metrics: DaemonTaskMetrics,
+        add: Callable[[Key], None],
+        scale: float = 1.0,
     ) -> None:
         self._aws = aws
         self._grants = grants
@@ -143,8 +148,8 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
 
     def observe(self, snapshot: Snapshot, plan: Plan, status: Status) -> None:  # noqa: ARG002
         """The counts of container instances."""
-        counts = {state: getattr(status, state) for state in self._metrics.daemontask.STATES}
-        self._metrics.daemontask.set_nodes(snapshot.meta.namespace, snapshot.meta.name, counts)
+        counts = {state: getattr(status, state) for state in self._metrics.STATES}
+        self._metrics.set_nodes(snapshot.meta.namespace, snapshot.meta.name, counts)
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:  # noqa: ARG002
         """See status.py."""

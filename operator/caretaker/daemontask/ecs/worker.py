@@ -38,9 +38,9 @@ from caretaker.daemontask.ecs.instances import Instances
 from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, Plan, backoff
 from caretaker.daemontask.ecs.reader import Reader
 from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, unchecked
+from caretaker.daemontask.metrics import EcsMetrics
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
-from caretaker.obs.ecs_metrics import EcsMetrics
 from caretaker.runtime.tasks import cancel
 
 logger = logging.getLogger(__name__)

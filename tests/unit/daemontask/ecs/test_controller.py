@@ -4,14 +4,15 @@ import asyncio
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from caretaker.api.daemontask import DaemonTask, Spec
 from caretaker.api.ecs import EcsSpec
 from caretaker.api.grants import Grants
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ecs.controller import EcsTarget
+from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.resource import KIND
-from caretaker.obs.metrics import create_metrics
 from caretaker.runtime.work_queue import Key
 from unit.daemontask.ecs.build import spec
 
@@ -55,7 +56,7 @@ async def settle() -> None:
 
 async def test_reading_starts_and_stops_nothing() -> None:
     aws: Any = Accounts()
-    target = EcsTarget(aws, Grants.default("ops"), create_metrics("test"), lambda _: None)
+    target = EcsTarget(aws, Grants.default("ops"), DaemonTaskMetrics(CollectorRegistry()), lambda _: None)
     first = await target.gather(KEY, task(spec("prod")), "")
     await settle()
     assert (list(first.clusters), aws.asked) == (["prod"], [])
@@ -74,7 +75,7 @@ async def test_reading_starts_and_stops_nothing() -> None:
 
 async def test_a_suspended_target_asks_nothing_after_its_pass() -> None:
     aws: Any = Accounts()
-    target = EcsTarget(aws, Grants.default("ops"), create_metrics("test"), lambda _: None)
+    target = EcsTarget(aws, Grants.default("ops"), DaemonTaskMetrics(CollectorRegistry()), lambda _: None)
     for suspend in (False, True):
         snapshot = await target.gather(KEY, task(spec("prod"), suspend=suspend), "")
         await target.before(snapshot, target.plan(snapshot))

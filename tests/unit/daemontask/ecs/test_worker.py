@@ -22,8 +22,8 @@ from caretaker.daemontask.ecs.plan import (
 )
 from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState
 from caretaker.daemontask.ecs.worker import Worker
+from caretaker.daemontask.metrics import EcsMetrics
 from caretaker.kube.errors import NotLeader
-from caretaker.obs.ecs_metrics import EcsMetrics
 from unit.daemontask.ecs.build import INSTANCE, Account, notice, snapshot, spec
 from unit.daemontask.ecs.played import Played
 

@@ -18,8 +18,8 @@ from caretaker.api.objects import Node
 from caretaker.aws.errors import AwsError
 from caretaker.aws.services import Rate
 from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
+from caretaker.imds.metrics import PolicyMetrics
 from caretaker.kube.errors import ApiError, NotLeader
-from caretaker.obs.imds_metrics import PolicyMetrics
 from caretaker.runtime.controller import Conflict, Retry
 from caretaker.runtime.work_queue import Key
 from unit.imds.world.clock import Clock, Loop

@@ -1,0 +1,110 @@
+"""Prometheus metrics of DaemonTasks and of their ECS targets.
+
+Inputs: numbers from the kind's controllers. Gauges name a task: forget() drops its series, clear() those of
+all. It must not do I/O.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from caretaker.obs.gauge_series import GaugeSeries
+
+# Buckets in seconds.
+RUNS: Final = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600)
+# Events are merged for one, and a queue that cannot be read makes it a resync.
+LAG: Final = (0.5, 1, 1.25, 1.5, 2, 3, 5, 10, 30, 60, 300)
+
+
+class EcsMetrics:
+    """Metrics of ECS targets. No series names an object."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.messages = Counter(
+            "caretaker_daemontask_ecs_messages_total",
+            "Messages of ECS targets' queues, repetitions included, by result: Event, Other, Malformed.",
+            ("result",),
+            registry=registry,
+        )
+        self.events = Counter(
+            "caretaker_daemontask_ecs_events_total",
+            "Events of container instances, for each task that reads the queue, by result: Changed (the "
+            "number may be another one), Unchanged (an agent, a task, a repetition), Foreign (of no cluster "
+            "of the task).",
+            ("result",),
+            registry=registry,
+        )
+        self.looks = Counter(
+            "caretaker_daemontask_ecs_looks_total",
+            "Looks at a cluster by result: InStep, Updated (desiredCount was set), LeftAlone (there is no "
+            "service that could be kept, or a second look is to confirm what is gone), Failed.",
+            ("result",),
+            registry=registry,
+        )
+        self.lag = Histogram(
+            "caretaker_daemontask_ecs_lag_seconds",
+            "Time from the first event that was received of a change to the end of the look that it led to.",
+            buckets=LAG,
+            registry=registry,
+        )
+
+    def message(self, result: str, number: int) -> None:
+        """Count messages."""
+        self.messages.labels(result).inc(number)
+
+
+class DaemonTaskMetrics:
+    """Metrics of the DaemonTask controller."""
+
+    STATES: Final = ("desired", "active", "succeeded", "failed", "pending", "blocked")
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.ecs = EcsMetrics(registry)
+        self.nodes = Gauge(
+            "caretaker_daemontask_nodes",
+            "Nodes of a DaemonTask by state, as in its status; state=desired is the sum of the others.",
+            ("namespace", "name", "state"),
+            registry=registry,
+        )
+        self.run_duration = Histogram(
+            "caretaker_daemontask_run_duration_seconds",
+            "Time from the creation of a run's Pod to its end.",
+            buckets=RUNS,
+            registry=registry,
+        )
+        self.runs = Counter(
+            "caretaker_daemontask_runs_total",
+            "Pods that ended and were recorded, each attempt apart, by result: Succeeded, Failed, Retry.",
+            ("result",),
+            registry=registry,
+        )
+        self.result = Gauge(
+            "caretaker_daemontask_result",
+            "What the runs of a DaemonTask told of its nodes, as in status.results: each Number's statistic, "
+            "count, min, median, p95 or max.",
+            ("namespace", "name", "result", "unit", "statistic"),
+            registry=registry,
+        )
+        self._results = GaugeSeries(self.result)
+
+    def set_results(self, namespace: str, name: str, figures: Mapping[tuple[str, str, str], float]) -> None:
+        """Set the results of a task's runs, by (result, unit, statistic); all other series of the task are
+        dropped."""
+        self._results.show((namespace, name), figures)
+
+    def set_nodes(self, namespace: str, name: str, counts: Mapping[str, int]) -> None:
+        """Show a task's counts; states that `counts` leaves out are 0. Keys are STATES."""
+        for state in self.STATES:
+            self.nodes.labels(namespace, name, state).set(counts.get(state, 0))
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Drop the series of a deleted task. Does nothing if there are none."""
+        for state in self.STATES:
+            self.nodes.remove(namespace, name, state)
+        self.set_results(namespace, name, {})
+
+    def clear(self) -> None:
+        """Drop the series of all tasks."""
+        self.nodes.clear()
+        self._results.clear()
