@@ -33,7 +33,7 @@ from caretaker.obs.server import Check, ListenError, ObsServer
 from caretaker.registry import KINDS, KindInfo
 from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
-from caretaker.runtime.lease import Lease, NoLease
+from caretaker.runtime.lease import Lease, LeaseTimes, NoLease
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.wiring import Context, Watch, Wiring
 from caretaker.runtime.work_queue import WorkQueue
@@ -223,17 +223,14 @@ class App:
         return made
 
     def _make_lease(self) -> Lease | NoLease:
-        settings, scale = self._settings, self._scale
+        settings = self._settings
         if not settings.leader_elect:
             return NoLease()
         return Lease(
             self._client,
-            settings.operator_namespace,
-            settings.lease_name,
+            (settings.operator_namespace, settings.lease_name),
             settings.identity,
-            duration=15 * scale,
-            renew_deadline=10 * scale,
-            retry=2 * scale,
+            LeaseTimes().scaled(self._scale),
         )
 
     def _reflector(self, watch: Watch[Any]) -> Reflector[Any]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.kube.errors import ApiError, error_from
+from caretaker.kube.transport import Request
 from caretaker.runtime.lease import WireLease
 from fakes.answers import already_exists, conflict, not_found
 
@@ -73,18 +74,14 @@ class Line:
         self.deaf = False
         self.failing = False
 
-    async def get(self, path: str, type: Any, *, timeout: float, urgent: bool) -> WireLease:
-        return await self._request(self.server.read, timeout)
-
-    async def create(
-        self, path: str, body: dict[str, Any], type: Any, *, timeout: float, unguarded: bool
-    ) -> WireLease:
-        return await self._request(lambda: self.server.create(body), timeout)
-
-    async def patch(
-        self, path: str, body: dict[str, Any], type: Any, *, timeout: float, unguarded: bool
-    ) -> WireLease:
-        return await self._request(lambda: self.server.patch(body), timeout)
+    async def urgent(self, request: Request, type: Any) -> WireLease:
+        body = msgspec.json.decode(request.body or b"{}")
+        works: dict[str, Work] = {
+            "get": self.server.read,
+            "create": lambda: self.server.create(body),
+            "patch": lambda: self.server.patch(body),
+        }
+        return await self._request(works[request.verb], request.timeout)
 
     async def _request(self, work: Work, timeout: float) -> WireLease:
         # A request that has arrived is executed though its sender has stopped waiting.

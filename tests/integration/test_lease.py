@@ -14,7 +14,7 @@ import pytest
 
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import NotLeader
-from caretaker.runtime.lease import Lease
+from caretaker.runtime.lease import Lease, LeaseTimes
 from testing.apiproxy import ApiProxy
 from testing.faults import LoseReply, Match
 
@@ -23,16 +23,16 @@ DURATION, DEADLINE, RETRY = 5.0, 3.0, 0.6
 LATENCY = 2.0  # what a loaded machine may add
 
 PROCESS = """
-import asyncio, sys, time
+import asyncio, sys
 from caretaker.kube.client import KubeClient
-from caretaker.runtime.lease import Lease
+from caretaker.runtime.lease import Lease, LeaseTimes
 
 async def main(kubeconfig, namespace, *times):
     async with await KubeClient.connect(kubeconfig) as client:
-        lease = Lease(client, namespace, "caretaker", "process", *times)
+        lease = Lease(client, (namespace, "caretaker"), "process", LeaseTimes(*times))
         await lease.run(lambda: print("leading", flush=True), lambda: None)
 
-asyncio.run(main(sys.argv[1], sys.argv[2], time.monotonic, *map(float, sys.argv[3:])))
+asyncio.run(main(sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])))
 """
 
 
@@ -51,7 +51,7 @@ class Candidate:
 
     def __init__(self, client: KubeClient, namespace: str, name: str, *, real_times: bool = False) -> None:
         times = (15.0, 10.0, 2.0) if real_times else (DURATION, DEADLINE, RETRY)
-        self.lease = Lease(client, namespace, "caretaker", name, time.monotonic, *times)
+        self.lease = Lease(client, (namespace, "caretaker"), name, LeaseTimes(*times))
         self.client = client
         client.guard = self.lease.guard
         client.write_seconds = times[1] / 4

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import aiohttp
 import pytest
 
-from caretaker.kube.client import MERGE_PATCH, KubeClient
+from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.transport import Request
 from fakes import answers
@@ -46,9 +46,8 @@ class Client(KubeClient):
 
     async def ask(self, verb: str, path: str, body: Json | None = None, **params: str | int) -> Json:
         self.observe = lambda _verb, _resource, code, _seconds: setattr(self, "code", code)
-        headers = {"Content-Type": MERGE_PATCH if verb == "patch" else "application/json"}
         sent = json.dumps(body).encode() if body is not None else None
-        found: Json = json.loads(await self.call(Request(verb, path, params, headers, sent)))
+        found: Json = json.loads(await self.call(Request(verb, path, params, body=sent)))
         return found
 
     async def refused(self, verb: str, path: str, body: Json | None = None, **params: str | int) -> ApiError:

@@ -16,6 +16,7 @@ import msgspec
 
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
+from caretaker.kube.transport import Request
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +116,8 @@ class DelegatingAuthorizer:
         return HTTPStatus.OK if access.status.allowed else HTTPStatus.FORBIDDEN
 
     async def _review(self, group: str, kind: str, spec: dict[str, Any], answer: type[T]) -> T:
-        """DelegatingAuthorizer change nothing, so a standby may create them, too."""
-        body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
+        """Reviews change nothing, so a standby may create them, too."""
+        body = msgspec.json.encode({"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec})
         path = f"/apis/{group}.k8s.io/v1/{kind.lower()}s"
-        return await self._client.create(path, body, answer, unguarded=True)
+        request = Request("create", path, body=body, timeout=self._client.write_seconds)
+        return await self._client.urgent(request, answer)

@@ -7,24 +7,22 @@ kind, nor retry: callers interpret failures.
 import builtins
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from caretaker.kube.errors import ApiError
 from caretaker.kube.rest_config import RestConfig
-from caretaker.kube.transport import ACCEPT, READ_SECONDS, Params, Request, Transport
+from caretaker.kube.transport import JSON, READ_SECONDS, Params, Request, Transport
 
 T = TypeVar("T")
 R = TypeVar("R")
 Body = Mapping[str, Any] | msgspec.Struct | bytes
 List = builtins.list  # `list` is a method below
 
-MERGE_PATCH = "application/merge-patch+json"
-
-_JSON = {**ACCEPT, "Content-Type": "application/json"}
-METADATA_ONLY = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
-METADATA_LIST_ONLY = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+# What to accept, so that objects come as their metadata alone.
+METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST_ONLY = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 NESTED_TOO_DEEP = "NestedTooDeep"
 # Paged attempts at a list whose continue token expires, before it is read in one piece.
 _PAGED_TRIES = 2
@@ -36,7 +34,6 @@ class ReadOptions(TypedDict, total=False):
     params: Params | None
     metadata_only: bool
     timeout: float
-    urgent: bool
 
 
 class WriteOptions(TypedDict, total=False):
@@ -44,19 +41,12 @@ class WriteOptions(TypedDict, total=False):
 
     params: Params | None
     timeout: float | None
-    unguarded: bool
 
 
 class PatchOptions(WriteOptions, total=False):
     """Keywords of patch()."""
 
     content_type: str
-
-
-class DeleteOptions(WriteOptions, total=False):
-    """Keywords of delete()."""
-
-    body: Body | None
 
 
 class ListOptions(TypedDict, total=False):
@@ -107,16 +97,10 @@ class KubeClient(Transport):
         params: Params | None = None,
         metadata_only: bool = False,
         timeout: float = READ_SECONDS,
-        urgent: bool = False,
     ) -> Any:
-        """Read one object.
-
-        metadata_only asks for a PartialObjectMetadata. urgent does not queue for a slot (the Lease's reads).
-        """
-        headers = METADATA_ONLY if metadata_only else ACCEPT
-        return _decode(
-            await self.call(Request("get", path, params, headers, None, timeout), urgent=urgent), type
-        )
+        """Read one object; metadata_only asks for a PartialObjectMetadata."""
+        accept = METADATA_ONLY if metadata_only else JSON
+        return _decode(await self.call(Request("get", path, params, accept, timeout=timeout)), type)
 
     @overload
     async def list(
@@ -150,7 +134,7 @@ class KubeClient(Transport):
         starts the list over: a partial list is never returned.
         """
         wanted: Any = item_type or dict
-        headers = METADATA_LIST_ONLY if metadata_only else ACCEPT
+        accept = METADATA_LIST_ONLY if metadata_only else JSON
         decode = _page_decoder(wanted)
         items: List[Any] = []
         token, tries = "", 0
@@ -160,7 +144,7 @@ class KubeClient(Transport):
                 query["limit"] = page
             if token:
                 query["continue"] = token
-            answer = await self._page(Request("list", path, query, headers), resumed=bool(token))
+            answer = await self._page(Request("list", path, query, accept), resumed=bool(token))
             if answer is None:
                 items, token, tries = [], "", tries + 1
                 continue
@@ -195,14 +179,11 @@ class KubeClient(Transport):
         *,
         params: Params | None = None,
         timeout: float | None = None,
-        unguarded: bool = False,
     ) -> Any:
-        """POST an object to its collection; its stored form.
-
-        unguarded is for the Lease's own writes: they pass neither the guard nor the queue for a slot.
-        """
-        request = Request("create", path, params, _JSON, _encode(body), timeout or self.write_seconds)
-        return _decode(await self.call(request, urgent=unguarded), type)
+        """POST an object to its collection; its stored form."""
+        seconds = timeout or self.write_seconds
+        request = Request("create", path, params, body=_encode(body), timeout=seconds)
+        return _decode(await self.call(request), type)
 
     @overload
     async def patch(self, path: str, body: Body, type: type[T], **options: Unpack[PatchOptions]) -> T: ...
@@ -218,26 +199,23 @@ class KubeClient(Transport):
         body: Body,
         type: type[Any] | None = None,  # noqa: A002
         *,
-        content_type: str = MERGE_PATCH,
+        content_type: str = "",
         params: Params | None = None,
         timeout: float | None = None,
-        unguarded: bool = False,
     ) -> Any:
         """PATCH an object or a subresource; its stored form.
 
         The server checks a metadata.resourceVersion or metadata.uid in the body: 409 Conflict.
         """
-        headers = {**ACCEPT, "Content-Type": content_type}
-        request = Request("patch", path, params, headers, _encode(body), timeout or self.write_seconds)
-        return _decode(await self.call(request, urgent=unguarded), type)
+        seconds = timeout or self.write_seconds
+        request = Request("patch", path, params, JSON, _encode(body), seconds, content_type)
+        return _decode(await self.call(request), type)
 
     @overload
-    async def delete(self, path: str, *, type: type[T], **options: Unpack[DeleteOptions]) -> T: ...
+    async def delete(self, path: str, *, type: type[T], body: Body | None = None) -> T: ...
 
     @overload
-    async def delete(
-        self, path: str, *, type: None = None, **options: Unpack[DeleteOptions]
-    ) -> dict[str, Any]: ...
+    async def delete(self, path: str, *, type: None = None, body: Body | None = None) -> dict[str, Any]: ...
 
     async def delete(
         self,
@@ -245,9 +223,6 @@ class KubeClient(Transport):
         *,
         type: type[Any] | None = None,  # noqa: A002
         body: Body | None = None,
-        params: Params | None = None,
-        timeout: float | None = None,
-        unguarded: bool = False,
     ) -> Any:
         """DELETE an object; body is its DeleteOptions (preconditions, gracePeriodSeconds).
 
@@ -255,8 +230,13 @@ class KubeClient(Transport):
         for most other kinds. A 404 may follow our own success, see Transport.
         """
         encoded = _encode(body) if body is not None else None
-        request = Request("delete", path, params, _JSON, encoded, timeout or self.write_seconds)
-        return _decode(await self.call(request, urgent=unguarded), type)
+        request = Request("delete", path, body=encoded, timeout=self.write_seconds)
+        return _decode(await self.call(request), type)
+
+    async def urgent(self, request: Request, type: type[T]) -> T:  # noqa: A002
+        """Send a request that passes neither the guard nor the queue for a slot: for the Lease's own, and for
+        reviews of access, which change nothing."""
+        return cast(T, _decode(await self.call(request, urgent=True), type))
 
 
 def _encode(body: Body) -> bytes:

@@ -112,8 +112,8 @@ class MetadataSession:
             self._session = aiohttp.ClientSession(connector=connector, response_class=_ListResponse)
         parts = urlsplit(url)
         reduced, watch = parts.path.rpartition("/")[2] in self._plurals, "watch" in parse_qs(parts.query)
-        accept = (METADATA_ONLY if watch else METADATA_LIST_ONLY) if reduced else {}
-        wanted = {**self.headers, **accept, **(headers or {})}
+        accept = METADATA_ONLY if watch else METADATA_LIST_ONLY
+        wanted = {**self.headers, **({"Accept": accept} if reduced else {}), **(headers or {})}
         response = await self._session.request(method, url, headers=wanted, **self._connection, **options)
         if reduced and watch:
             response.content = cast("aiohttp.StreamReader", _WatchContent(response.content))

@@ -27,7 +27,8 @@ Params = Mapping[str, str | int]
 
 READ_SECONDS = 30.0
 WRITE_SECONDS = 5.0
-ACCEPT = {"Accept": "application/json"}
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
 
 _METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 _WRITES = frozenset(("create", "patch", "delete"))
@@ -44,14 +45,21 @@ LARGE = 256 * 1024
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request: verb get | list | create | patch | delete, timeout in seconds."""
+    """One request: verb get | list | create | patch | delete, timeout in seconds. `accept`: how the answer is
+    to be encoded; `content_type`: how a body is."""
 
     verb: str
     path: str
     params: Params | None = None
-    headers: Mapping[str, str] = msgspec.field(default_factory=lambda: ACCEPT)
+    accept: str = JSON
     body: bytes | None = None
     timeout: float = READ_SECONDS
+    content_type: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """The headers to send, those of the connection apart."""
+        written = self.content_type or (MERGE_PATCH if self.verb == "patch" else JSON)
+        return {"Accept": self.accept, **({"Content-Type": written} if self.verb in _WRITES else {})}
 
     def query(self) -> dict[str, str | int]:
         """The parameters to send."""
@@ -155,7 +163,7 @@ class Transport:
         """
         _check_path("watch", path)
         started, generation = time.monotonic(), self._rest_config.generation
-        headers = await self._headers(ACCEPT)
+        headers = await self._headers({"Accept": JSON})
         try:
             async with self._session.get(
                 self.host + path,
@@ -187,7 +195,7 @@ class Transport:
 
     async def _send(self, request: Request, *, guarded: bool) -> bytes:
         verb, path = request.verb, request.path
-        headers = await self._headers(request.headers)
+        headers = await self._headers(request.headers())
         if request.body is not None and len(request.body) > LARGE:
             headers = {**headers, "Connection": "close"}
         guard = partial(self.guard, request.timeout) if self.guard and guarded and verb in _WRITES else None

@@ -17,11 +17,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 
 from caretaker.kube.errors import ApiError, NotLeader
+from caretaker.kube.transport import Request
 
 log = logging.getLogger(__name__)
 
@@ -49,35 +50,42 @@ class WireLease(msgspec.Struct):
 
 
 class LeaseClient(Protocol):
-    """The methods of KubeClient that are used; see there."""
+    """The method of KubeClient that is used; see there."""
 
-    async def get(self, path: str, type: type[WireLease], *, timeout: float, urgent: bool) -> WireLease:  # noqa: A002
-        """Read by quorum."""
-        ...
+    async def urgent(self, request: Request, type: type[WireLease]) -> WireLease: ...  # noqa: A002
 
-    async def create(
-        self,
-        path: str,
-        body: dict[str, Any],
-        type: type[WireLease],  # noqa: A002
-        *,
-        timeout: float,
-        unguarded: bool,
-    ) -> WireLease:
-        """POST."""
-        ...
 
-    async def patch(
-        self,
-        path: str,
-        body: dict[str, Any],
-        type: type[WireLease],  # noqa: A002
-        *,
-        timeout: float,
-        unguarded: bool,
-    ) -> WireLease:
-        """Merge-patch with a resourceVersion."""
-        ...
+class LeaseTimes(msgspec.Struct, frozen=True):
+    """Seconds.
+
+    duration        a renewal is good for; others may take the Lease after it
+    renew_deadline  without an acknowledged renewal, after which the holder steps down by itself
+    retry           between renewals, and between reads of a candidate
+    """
+
+    duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.retry < self.renew_deadline < self.duration:
+            raise ValueError(
+                f"retry {self.retry} < renew_deadline {self.renew_deadline} < duration {self.duration} "
+                "must hold"
+            )
+
+    def scaled(self, factor: float) -> Self:
+        """On another time scale, for tests."""
+        return type(self)(*(seconds * factor for seconds in msgspec.structs.astuple(self)))
+
+
+class _Seen(NamedTuple):
+    """The record as it was seen last."""
+
+    version: str = ""  # its resourceVersion
+    holder: str = ""
+    transitions: int = 0
+    expires: float = 0.0  # its duration after it was first seen, by this process's clock
 
 
 class NoLease:
@@ -98,60 +106,44 @@ class NoLease:
 
 
 class Lease:
-    """One candidate for one Lease.
-
-    duration        seconds a renewal is good for; others may take the Lease after it
-    renew_deadline  seconds without an acknowledged renewal after which the holder steps down by itself
-    retry           seconds between renewals, and between reads of a candidate
-    holder          the last observed holder; "" = none
-    """
+    """One candidate, `identity`, for the Lease of this namespace and name. `clock` never goes back."""
 
     def __init__(
         self,
         client: LeaseClient,
-        namespace: str,
-        name: str,
+        key: tuple[str, str],
         identity: str,
+        times: LeaseTimes | None = None,
         clock: Callable[[], float] = time.monotonic,
-        duration: float = 15.0,
-        renew_deadline: float = 10.0,
-        retry: float = 2.0,
     ) -> None:
-        if not retry < renew_deadline < duration:
-            raise ValueError(
-                f"retry {retry} < renew_deadline {renew_deadline} < duration {duration} must hold"
-            )
+        namespace, self._name = key
         self.identity = identity
-        self.holder = ""
         self._client = client
-        self._name = name
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path = f"{self._collection}/{name}"
+        self._times = times or LeaseTimes()
         self._clock = clock
-        self._duration = duration
-        self._renew_deadline = renew_deadline
-        self._retry = retry
         self._leading = False
         self._renewed_at = 0.0  # when the last acknowledged renewal was sent
-        # The observed record: its resourceVersion, the time of observation, its duration.
-        self._version = ""
-        self._observed_at = 0.0
-        self._observed_duration = 0.0
-        self._transitions = 0
+        self._seen = _Seen()
         self._last_error = ""
 
     # --------------------------------------------------------------- public
 
     @property
+    def holder(self) -> str:
+        """The holder that was seen last; "" = none."""
+        return self._seen.holder
+
+    @property
     def held(self) -> bool:
         """Whether this process leads now."""
-        return self._leading and self._clock() < self._renewed_at + self._duration
+        return self._leading and self._clock() < self._renewed_at + self._times.duration
 
     def guard(self, timeout: float) -> None:
         """Raise NotLeader unless the Lease is held and outlives a call of `timeout` seconds from now."""
         if not self._leading:
             raise NotLeader(f"{self._name} is held by {self.holder or 'nobody'}")
-        left = self._renewed_at + self._duration - self._clock()
+        left = self._renewed_at + self._times.duration - self._clock()
         if left <= timeout:
             raise NotLeader(
                 f"{self._name} is held for {max(0.0, left):.1f} s more, the call may take {timeout:g}"
@@ -174,22 +166,19 @@ class Lease:
         while True:
             if await self._attempt(self._try_acquire()):
                 break
-            await asyncio.sleep(self._retry * random.uniform(0.9, 1.1))
+            await asyncio.sleep(self._times.retry * random.uniform(0.9, 1.1))
         self._leading = True
         log.info("leading: %s holds %s", self.identity, self._path)
 
     async def _try_acquire(self) -> bool:
         lease = await self._read()
         # A deleted Lease proves nothing about its holder, which may still act as the leader.
-        if (
-            self.holder not in ("", self.identity)
-            and self._clock() < self._observed_at + self._observed_duration
-        ):
+        if self.holder not in ("", self.identity) and self._clock() < self._seen.expires:
             return False
         if lease is None:
             return await self._create()
         changes_hands = self.holder != self.identity
-        return await self._write(self._spec(self._transitions + 1 if changes_hands else None))
+        return await self._write(self._spec(self._seen.transitions + 1 if changes_hands else None))
 
     # ------------------------------------------------------------------ leading
 
@@ -219,7 +208,8 @@ class Lease:
         """Renew until that fails for renew_deadline, or another process holds the Lease."""
         while True:
             # More often as the deadline comes near, to survive an error just before it.
-            await asyncio.sleep(min(self._retry, max(self._until_deadline() / 2, self._retry / 4)))
+            retry = self._times.retry
+            await asyncio.sleep(min(retry, max(self._until_deadline() / 2, retry / 4)))
             if self._until_deadline() <= 0:
                 break
             renewed = await self._attempt(self._write(self._spec()))
@@ -227,12 +217,12 @@ class Lease:
                 break
         why = f"is held by {self.holder or 'nobody'}"
         if self.holder == self.identity:  # as far as is known
-            why = f"was not renewed within {self._renew_deadline:g} s"
+            why = f"was not renewed within {self._times.renew_deadline:g} s"
         log.warning("no longer leading: %s %s", self._path, why)
 
     def _until_deadline(self) -> float:
         """Seconds until the holder steps down unless a renewal is acknowledged."""
-        return max(0.0, self._renewed_at + self._renew_deadline - self._clock())
+        return max(0.0, self._renewed_at + self._times.renew_deadline - self._clock())
 
     async def _release(self) -> None:
         """Empty the holder, so that no candidate waits for the Lease to expire."""
@@ -267,11 +257,9 @@ class Lease:
         ours = self.holder == self.identity
         for _ in range(2):
             sent = self._clock()
-            body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
+            body = {"metadata": {"resourceVersion": self._seen.version}, "spec": spec}
             try:
-                lease = await self._client.patch(
-                    self._path, body, WireLease, timeout=self._request_timeout(), unguarded=True
-                )
+                lease = await self._send("patch", self._path, body)
             except ApiError as error:
                 if not (error.conflict or error.not_found):
                     raise
@@ -279,7 +267,7 @@ class Lease:
                 self._acknowledged(lease, sent)
                 return True
             if await self._read() is None:
-                self.holder = ""
+                self._seen = self._seen._replace(holder="")
             if not ours or self.holder != self.identity:
                 break
         return False
@@ -293,9 +281,7 @@ class Lease:
             "spec": self._spec(transitions=0),
         }
         try:
-            lease = await self._client.create(
-                self._collection, body, WireLease, timeout=self._request_timeout(), unguarded=True
-            )
+            lease = await self._send("create", self._collection, body)
         except ApiError as error:
             if not error.already_exists:
                 raise
@@ -307,23 +293,20 @@ class Lease:
     async def _read(self) -> WireLease | None:
         """Read the record and observe a change; None when there is none."""
         try:
-            lease = await self._client.get(
-                self._path, WireLease, timeout=self._request_timeout(), urgent=True
-            )
+            lease = await self._send("get", self._path)
         except ApiError as error:
             if not error.not_found:
                 raise
             return None
-        if lease.metadata.resource_version != self._version:
+        if lease.metadata.resource_version != self._seen.version:
             self._observe(lease)
         return lease
 
     def _observe(self, lease: WireLease) -> None:
-        self._version = lease.metadata.resource_version
-        self._observed_at = self._clock()
-        self._observed_duration = float(lease.spec.lease_duration_seconds or 0)
-        self.holder = lease.spec.holder_identity or ""
-        self._transitions = lease.spec.lease_transitions or 0
+        spec = lease.spec
+        expires = self._clock() + float(spec.lease_duration_seconds or 0)
+        version, holder = lease.metadata.resource_version, spec.holder_identity or ""
+        self._seen = _Seen(version, holder, spec.lease_transitions or 0, expires)
 
     def _acknowledged(self, lease: WireLease, sent: float) -> None:
         self._observe(lease)
@@ -335,17 +318,24 @@ class Lease:
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,
             # Rounded up: others wait at least as long as we lead.
-            "leaseDurationSeconds": int(-(-self._duration // 1)),
+            "leaseDurationSeconds": int(-(-self._times.duration // 1)),
             "renewTime": now,
         }
         if transitions is not None:
             spec |= {"acquireTime": now, "leaseTransitions": transitions}
         return spec
 
-    def _request_timeout(self) -> float:
-        """Seconds for one request: two fit into the renew deadline (as client-go sets it up)."""
-        half = self._renew_deadline / 2
-        return min(half, self._until_deadline()) if self._leading and self._until_deadline() > 0 else half
+    @property
+    def _path(self) -> str:
+        return f"{self._collection}/{self._name}"
+
+    async def _send(self, verb: str, path: str, body: dict[str, Any] | None = None) -> WireLease:
+        """One request, whose timeout is such that two fit into the renew deadline (as client-go has it)."""
+        timeout, left = self._times.renew_deadline / 2, self._until_deadline()
+        if self._leading and left > 0:
+            timeout = min(timeout, left)
+        encoded = None if body is None else msgspec.json.encode(body)
+        return await self._client.urgent(Request(verb, path, body=encoded, timeout=timeout), WireLease)
 
 
 def _with_advice(error: Exception) -> str:

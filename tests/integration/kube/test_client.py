@@ -17,7 +17,7 @@ from aiohttp import web
 from caretaker.api.objects import WireNode
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
-from caretaker.kube.transport import LARGE, resource_of
+from caretaker.kube.transport import LARGE, Request, resource_of
 from fakes.answers import failure, listing, page_expired, version_expired
 from fakes.apiserver import FakeApiServer, Handler, answer, hang, refusing, status
 
@@ -196,9 +196,10 @@ class TestWrite:
             raise NotLeader("held by another")
 
         client.guard = guard
+        client.write_seconds = 3
         body = {"body": {}} if verb != "delete" else {}
         with pytest.raises(NotLeader):
-            await getattr(client, verb)(NODES, **body, timeout=3)
+            await getattr(client, verb)(NODES, **body)
         assert (api.requests, asked) == ([], [3])
 
     @pytest.mark.parametrize(
@@ -268,7 +269,7 @@ class TestWrite:
         api.on("GET", NODES, replying(page("a")))
         api.on("PATCH", NODES, replying(NODE))
         await client.list(NODES)
-        await client.patch(NODES, {}, unguarded=True)
+        await client.urgent(Request("patch", NODES, body=b"{}"), dict)
         assert len(api.requests) == 2
 
     async def test_a_queued_write_asks_the_guard_when_its_turn_comes(
@@ -307,8 +308,8 @@ class TestWrite:
         async with await KubeClient.connect(api.kubeconfig(tmp_path), pool=1) as client:
             stuck = asyncio.create_task(client.create(NODES, {}, timeout=2))
             await api.received(1)
-            await client.get(NODES, urgent=True)
-            await client.patch(NODES, {}, unguarded=True)
+            await client.urgent(Request("get", NODES), dict)
+            await client.urgent(Request("patch", NODES, body=b"{}"), dict)
             assert not stuck.done()
             with pytest.raises(ApiError):
                 await stuck

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from caretaker.kube.errors import ApiError, NotLeader
-from caretaker.runtime.lease import Lease, NoLease
+from caretaker.kube.transport import Request
+from caretaker.runtime.lease import Lease, LeaseTimes, NoLease, WireLease
 from fakes import virtualtime
 from fakes.leases import LeaseServer, Line
 from testing.examples import SEED, examples
@@ -27,7 +28,7 @@ class Candidate:
     def __init__(self, server: LeaseServer, name: str, offset: float = 0.0) -> None:
         self.line = Line(server)
         self.offset = offset  # its clock shows something else altogether
-        self.lease = Lease(self.line, "ns", "caretaker", name, clock=lambda: now() + self.offset)
+        self.lease = Lease(self.line, ("ns", "caretaker"), name, clock=lambda: now() + self.offset)
         self.told: list[str] = []
         self.task: asyncio.Task[None] | None = None
 
@@ -323,7 +324,7 @@ def test_transitions_are_counted_and_the_duration_is_written_rounded_up() -> Non
         server = LeaseServer()
         for name in ("a", "b"):
             candidate = Candidate(server, name)
-            candidate.lease = Lease(candidate.line, "ns", "l", name, now, 1.5, 1.0, 0.2)
+            candidate.lease = Lease(candidate.line, ("ns", "l"), name, LeaseTimes(1.5, 1.0, 0.2), now)
             candidate.start()
             await until(lambda: candidate.lease.held, within=1)  # noqa: B023
             assert server.spec is not None
@@ -338,7 +339,7 @@ def test_transitions_are_counted_and_the_duration_is_written_rounded_up() -> Non
 def test_times_that_cannot_work_are_refused() -> None:
     for duration, deadline, retry in ((10, 10, 2), (15, 2, 2), (15, 20, 2)):
         with pytest.raises(ValueError, match="must hold"):
-            Lease(Line(LeaseServer()), "ns", "l", "me", now, duration, deadline, retry)
+            LeaseTimes(duration, deadline, retry)
 
 
 class TestCallbacks:
@@ -475,10 +476,10 @@ def test_the_server_refusing_everything_is_not_an_end(caplog: pytest.LogCaptureF
             async def refuse(*_: object, **__: object) -> None:
                 raise ApiError(403, "Forbidden", "leases is forbidden", verb="get", path="/leases")
 
-            allowed, a.line.get = a.line.get, refuse  # type: ignore[method-assign,assignment]
+            allowed, a.line.urgent = a.line.urgent, refuse  # type: ignore[method-assign,assignment]
             a.start()
             await asyncio.sleep(60)
-            a.line.get = allowed  # type: ignore[method-assign]
+            a.line.urgent = allowed  # type: ignore[method-assign]
             await until(lambda: a.lease.held, within=3.0)
 
     virtualtime.run(scenario())
@@ -488,12 +489,15 @@ def test_the_server_refusing_everything_is_not_an_end(caplog: pytest.LogCaptureF
 def test_a_namespace_that_is_missing_is_named_with_the_mend(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with election("a") as (a,):
+            allowed = a.line.urgent
 
-            async def refuse(path: str, *_: object, **__: object) -> None:
+            async def refuse(request: Request, wanted: type[WireLease]) -> WireLease:
+                if request.verb != "create":
+                    return await allowed(request, wanted)
                 message = 'namespaces "ops" not found'
-                raise ApiError(404, "NotFound", message, verb="create", path=path)
+                raise ApiError(404, "NotFound", message, verb="create", path=request.path)
 
-            a.line.create = refuse  # type: ignore[method-assign,assignment]
+            a.line.urgent = refuse  # type: ignore[method-assign]
             a.start()
             await asyncio.sleep(60)
 
