@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -25,13 +26,13 @@ from caretaker.kube.authorizer import DelegatingAuthorizer
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.metadata import RECURSION_LIMIT
-from caretaker.kube.reflector import Reflector, ReflectorOptions
+from caretaker.kube.reflector import Collection, Hooks, Reflector, ReflectorOptions
 from caretaker.kube.store import Store
 from caretaker.obs.looplag import LoopLag
 from caretaker.obs.metrics import Metrics, create_metrics
 from caretaker.obs.server import Check, ListenError, ObsServer
 from caretaker.registry import KINDS, KindInfo
-from caretaker.runtime.controller import Controller
+from caretaker.runtime.controller import Controller, Kind
 from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.lease import Lease, LeaseTimes, NoLease
 from caretaker.runtime.tasks import cancel
@@ -54,6 +55,120 @@ def _wiring_of(info: KindInfo) -> Wiring:
 WIRINGS: Final = {info.kind: _wiring_of(info) for info in KINDS}
 
 
+class WatchedResource:
+    """A collection of the core API that kinds watch: its Store, the reflector that fills it, and the refusal
+    while RBAC denies the watch. `on_change` is called when it is denied, and when it is synced."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        collection: Collection[Any],
+        metrics: Metrics,
+        options: ReflectorOptions,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.store = Store[Any]()
+        self.reflector = Reflector(client, collection, self.store, Hooks(self._state, self._event), options)
+        self._resource = collection.resource
+        self._metrics = metrics
+        self._on_change = on_change
+        self._denied = asyncio.Event()
+        self._refused = "list"  # the verb
+        self._relist_reason = "start"
+        metrics.watch_reflector(self._resource, lambda: time.monotonic() - self.store.last_contact)
+
+    async def read_again(self) -> None:
+        """A list that begins now. A refused one is not waited for: passes report that and do not plan."""
+        listing = asyncio.create_task(self.reflector.relist())
+        denied = asyncio.create_task(self._denied.wait())
+        try:
+            await asyncio.wait([listing, denied], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel(listing, denied)
+
+    @property
+    def refusal(self) -> ApiError | None:
+        """RBAC's, even if the watch fails otherwise since."""
+        message = f'the operator cannot {self._refused} resource "{self._resource}"'
+        return ApiError(403, "Forbidden", message) if self._denied.is_set() else None
+
+    def stuck(self, limit: float) -> str | None:
+        """A fault that a restart repairs. An unreachable API server is none."""
+        seconds = time.monotonic() - self.reflector.due
+        return None if seconds < limit else f"it has been stuck for {seconds:.0f} s"
+
+    def unlisted(self) -> str | None:
+        """Why plans cannot begin."""
+        return None if self.store.synced.is_set() else "not listed yet"
+
+    def _event(self, kind: str) -> None:
+        self._metrics.reflector_events.labels(self._resource).inc()
+        if kind in ("EXPIRED", "STALLED", "ERROR"):
+            self._relist_reason = kind.lower()
+        elif kind == "LIST":
+            self._metrics.reflector_relists.labels(self._resource, self._relist_reason).inc()
+            self._relist_reason = "start"
+
+    def _state(self, state: str, detail: str) -> None:
+        level = logging.INFO if state == "synced" else logging.WARNING
+        logger.log(level, "watch of %s: %s%s", self._resource, state, f": {detail}" if detail else "")
+        if state == "denied":
+            self._refused = detail.partition(" ")[0]
+            self._denied.set()
+            self._on_change()
+        elif state == "synced":
+            self._denied.clear()
+            # Passes that failed while the API server was away may have backed off for minutes.
+            self._on_change()
+
+
+class Leadership:
+    """What the process does while it holds the Lease."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        kinds: Sequence[Kind[Any, Any, Any]],
+        watched: Sequence[WatchedResource],
+        resources: CustomResources,
+        metrics: Metrics,
+    ) -> None:
+        self._controller = controller
+        self._kinds = kinds
+        self._watched = watched
+        self._resources = resources
+        self._metrics = metrics
+        self._task: asyncio.Task[None] | None = None
+
+    async def started(self) -> None:
+        """The Lease is held: everything is read again before the first plan."""
+        logger.info("leading")
+        self._metrics.leader.set(1)
+        self._task = asyncio.create_task(self._lead(), name="leading")
+        # Shielded: when the Lease goes, stopped() lets passes that have begun finish.
+        await asyncio.shield(self._task)
+
+    async def _lead(self) -> None:
+        await asyncio.gather(*(one.read_again() for one in self._watched))
+        self._resources.enqueue_all()
+        await self._controller.run()
+
+    async def stopped(self) -> None:
+        """The Lease is lost, or about to be released."""
+        self._metrics.leader.set(0)
+        logger.info("not leading")
+        if self._task is not None:
+            leading, self._task = self._task, None
+            if self._controller.working:  # else everything is still being read: nothing has begun
+                await asyncio.gather(*(kind.quiesce(DRAIN_SECONDS / 2) for kind in self._kinds))
+                self._controller.stop()
+                await asyncio.wait([leading], timeout=DRAIN_SECONDS)
+            await cancel(leading)
+        for kind in reversed(self._kinds):
+            await kind.stop()
+        self._metrics.not_leading()
+
+
 class App:
     """The operator; run() ends on SIGTERM or SIGINT. `scale`: factor on backoffs, floors and Lease times."""
 
@@ -63,27 +178,26 @@ class App:
         self._client = client
         self._metrics: Metrics = create_metrics(__version__)
         self._lag = LoopLag(self._metrics)
-        self._relist_reasons: dict[str, str] = {}
-        self._refusals: dict[str, str] = {}  # resource -> verb and resource that RBAC refuses
         self._queue = WorkQueue(backoff_scale=scale)
         self._metrics.queue_depth.set_function(lambda: len(self._queue))
         for info in settings.kinds:
             self._metrics.paused.labels(info.kind).set_function(partial(self._queue.paused, info.kind))
-        self._denied: dict[str, asyncio.Event] = {}  # resource -> set while RBAC refuses its watch
-        self._stores: dict[str, Store[Any]] = {}  # by resource: every one that a kind served watches
+        self._resources = CustomResources(client, settings.kinds, settings.namespace, self._queue.add, scale)
         wirings = [WIRINGS[info.kind] for info in settings.kinds]
         watches = {watch.resource: watch for wiring in wirings for watch in wiring.watches}
-        self._reflectors = tuple(map(self._reflector, watches.values()))
+        self._watched = {name: self._watch(watch) for name, watch in watches.items()}
         self._aws = self._make_aws()
-        self._kinds = tuple(wiring.make(self._context(wiring)) for wiring in wirings)
-        self._resources = CustomResources(client, settings.kinds, settings.namespace, self._queue.add, scale)
-        self._controller = Controller(
+        kinds = tuple(wiring.make(self._context(wiring)) for wiring in wirings)
+        controller = Controller(
             client,
             self._queue,
-            self._kinds,
+            kinds,
             EventRecorder(client, identity=settings.identity),
             self._metrics,
             self._resources.forget,
+        )
+        self._leadership = Leadership(
+            controller, kinds, tuple(self._watched.values()), self._resources, self._metrics
         )
         self._lease = self._make_lease()
         client.guard = self._aws.guard = self._lease.guard
@@ -91,7 +205,6 @@ class App:
             client.write_seconds *= scale  # a write must end before the Lease may
         client.observe = self._metrics.api_request
         client.permissions.on_change = self._permission
-        self._leading: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -123,10 +236,13 @@ class App:
         )
         tasks = [
             asyncio.create_task(self._lag.run(), name="loop-lag"),
-            *(asyncio.create_task(r.run(), name=f"reflector-{r.resource}") for r in self._reflectors),
+            *(
+                asyncio.create_task(one.reflector.run(), name=f"reflector-{name}")
+                for name, one in self._watched.items()
+            ),
             asyncio.create_task(self._resources.run(), name="custom-resources"),
         ]
-        lease = asyncio.create_task(self._lease.run(self._started, self._stopped), name="lease")
+        lease = asyncio.create_task(self._lease.run(self._leadership.started, self._stopped), name="lease")
         try:
             await self._wait([*tasks, lease])
         finally:
@@ -147,61 +263,26 @@ class App:
         for task in done - {stopping}:
             raise RuntimeError(f"{task.get_name()} ended") from task.exception()
 
-    async def _started(self) -> None:
-        """The Lease is held: everything is read again before the first plan."""
-        logger.info("leading")
-        self._metrics.leader.set(1)
-        self._leading = asyncio.create_task(self._lead(), name="leading")
-        # Shielded: when the Lease goes, _stopped lets passes that have begun finish.
-        await asyncio.shield(self._leading)
-
-    async def _lead(self) -> None:
-        await asyncio.gather(*(self._read_again(reflector) for reflector in self._reflectors))
-        self._enqueue_all()
-        await self._controller.run()
-
-    async def _read_again(self, reflector: Reflector) -> None:  # type: ignore[type-arg]
-        """A list that begins now. A refused one is not waited for: passes report that and do not plan."""
-        listing = asyncio.create_task(reflector.relist())
-        denied = asyncio.create_task(self._denied[reflector.resource].wait())
-        try:
-            await asyncio.wait([listing, denied], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel(listing, denied)
-
-    def _enqueue_all(self) -> None:
-        for key in self._resources.known:
-            self._queue.add(key)
-
     async def _stopped(self) -> None:
-        """The Lease is lost, or about to be released."""
-        self._metrics.leader.set(0)
-        logger.info("not leading")
-        await self._drain()
-
-    async def _drain(self) -> None:
-        if self._leading is not None:
-            leading, self._leading = self._leading, None
-            if self._controller.working:  # else everything is still being read: nothing has begun
-                await asyncio.gather(*(kind.quiesce(DRAIN_SECONDS / 2) for kind in self._kinds))
-                self._controller.stop()
-                await asyncio.wait([leading], timeout=DRAIN_SECONDS)
-            await cancel(leading)
-        for kind in reversed(self._kinds):
-            await kind.stop()
-        self._metrics.not_leading()
+        await self._leadership.stopped()
         # The next leader shows its refusals. Watches go on here, and report theirs again.
         self._client.permissions.clear()
+
+    def _watch(self, watch: Watch[Any]) -> WatchedResource:
+        collection = watch.collection(self._settings.namespace)
+        options = ReflectorOptions(denied=ReflectorOptions.denied * self._scale)
+        on_change = self._resources.enqueue_all
+        return WatchedResource(self._client, collection, self._metrics, options, on_change)
 
     def _context(self, wiring: Wiring) -> Context:
         return Context(
             client=self._client,
             aws=self._aws,
-            stores=self._stores,
+            stores={name: one.store for name, one in self._watched.items()},
             queue=self._queue,
             metrics=self._metrics,
             settings=self._settings,
-            unseen=partial(self._unseen, *(watch.resource for watch in wiring.watches)),
+            unseen=partial(_refusal, [self._watched[watch.resource] for watch in wiring.watches]),
             scale=self._scale,
         )
 
@@ -233,69 +314,23 @@ class App:
             LeaseTimes().scaled(self._scale),
         )
 
-    def _reflector(self, watch: Watch[Any]) -> Reflector[Any]:
-        options = ReflectorOptions(denied=ReflectorOptions.denied * self._scale)
-        resource, store = watch.resource, Store[Any]()
-        path = watch.path(self._settings.namespace)
-        reflector: Reflector[Any] = Reflector(
-            self._client, path, watch.wire, store, label_selector=watch.selector, options=options
-        )
-        self._stores[resource] = store
-        self._denied[resource] = asyncio.Event()
-        reflector.on_state = lambda state, detail: self._reflector_state(resource, state, detail)
-        reflector.on_event = lambda kind: self._reflector_event(resource, kind)
-        self._metrics.watch_reflector(resource, lambda: time.monotonic() - store.last_contact)
-        return reflector
-
-    def _reflector_event(self, resource: str, kind: str) -> None:
-        self._metrics.reflector_events.labels(resource).inc()
-        if kind in ("EXPIRED", "STALLED", "ERROR"):
-            self._relist_reasons[resource] = kind.lower()
-        elif kind == "LIST":
-            reason = self._relist_reasons.pop(resource, "start")
-            self._metrics.reflector_relists.labels(resource, reason).inc()
-
-    def _reflector_state(self, resource: str, state: str, detail: str) -> None:
-        level = logging.INFO if state == "synced" else logging.WARNING
-        logger.log(level, "watch of %s: %s%s", resource, state, f": {detail}" if detail else "")
-        if state == "denied":
-            self._refusals[resource] = detail
-            self._denied[resource].set()
-            self._enqueue_all()
-        elif state == "synced":
-            self._denied[resource].clear()
-            # Passes that failed while the API server was away may have backed off for minutes.
-            self._enqueue_all()
-
-    def _unseen(self, *resources: str) -> ApiError | None:
-        """The refusal of the first of these watches that RBAC denies, even if it fails otherwise since."""
-        resource = next((name for name in resources if self._denied[name].is_set()), None)
-        if resource is None:
-            return None
-        verb = self._refusals.get(resource, "list").partition(" ")[0]
-        return ApiError(403, "Forbidden", f'the operator cannot {verb} resource "{resource}"')
-
     def _permission(self, verb: str, resource: str, missing: bool) -> None:
         if missing:
             logger.warning("permission missing: %s %s; grant it in the operator's role", verb, resource)
         self._metrics.permission(verb, resource, missing=missing)
 
     def _health(self) -> list[Check]:
-        """Faults that a restart repairs. An unreachable API server is none of them."""
         limit = STUCK_SECONDS * self._scale
-        watches = [(f"watch-{one.resource}", partial(_stuck, one, limit)) for one in self._reflectors]
-        return [("loop", self._lag.check), *watches]
+        stuck = ((f"watch-{name}", partial(one.stuck, limit)) for name, one in self._watched.items())
+        return [("loop", self._lag.check), *stuck]
 
     def _readiness(self) -> list[Check]:
-        def synced(store: Store) -> str | None:  # type: ignore[type-arg]
-            return None if store.synced.is_set() else "not listed yet"
-
-        return [(name, partial(synced, store)) for name, store in self._stores.items()]
+        return [(name, one.unlisted) for name, one in self._watched.items()]
 
 
-def _stuck(reflector: Reflector, limit: float) -> str | None:  # type: ignore[type-arg]
-    seconds = time.monotonic() - reflector.due
-    return None if seconds < limit else f"it has been stuck for {seconds:.0f} s"
+def _refusal(watched: Sequence[WatchedResource]) -> ApiError | None:
+    """Of the first of these watches that RBAC denies."""
+    return next((one.refusal for one in watched if one.refusal is not None), None)
 
 
 async def serve(settings: Settings, scale: float = 1.0) -> None:

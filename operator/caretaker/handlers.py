@@ -122,11 +122,7 @@ Observed = tuple[str, int, str, bytes]
 
 
 class CustomResources:
-    """Watches the kinds and calls `on_key` in the caller's loop for every change that is not our own.
-
-    `known` holds the keys that exist as far as is known; a deletion that was missed is found by the pass
-    that reads the resource.
-    """
+    """Watches the kinds and calls `on_key` in the caller's loop for every change that is not our own."""
 
     def __init__(
         self,
@@ -147,10 +143,10 @@ class CustomResources:
         self._halt: Callable[[], None] = lambda: None  # from any thread: ask the running kopf to end
         self._thread: threading.Thread | None = None
 
-    @property
-    def known(self) -> tuple[Key, ...]:
-        """Keys that exist as far as is known."""
-        return tuple(self._observed)
+    def enqueue_all(self) -> None:
+        """A pass for each that exists as far as is known. One that was deleted unseen is found so."""
+        for key in tuple(self._observed):
+            self._on_key(key)
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
@@ -166,8 +162,7 @@ class CustomResources:
             failure = await self._watch(watched)
             if time.monotonic() - started > HEALTHY_SECONDS:
                 attempt = 0
-            for key in self.known:  # a pass reads each, and finds those deleted meanwhile
-                self._on_key(key)
+            self.enqueue_all()  # a pass reads each, and finds those deleted meanwhile
             # The CRD was deleted: that ends kopf, and is no failure.
             if failure and await self._presence.look() in (None, watched):
                 delay = BACKOFF_SECONDS[min(attempt, len(BACKOFF_SECONDS) - 1)]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from caretaker.api import names
 from caretaker.api.objects import Pod, WirePod
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
-from caretaker.kube.reflector import Reflector, ReflectorOptions
+from caretaker.kube.reflector import Collection, Hooks, Reflector, ReflectorOptions
 from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.store import Store
 from testing.apiproxy import ApiProxy
@@ -156,18 +157,20 @@ class Mirror:
         self.store: Store[Pod] = Store()
         self.states: list[tuple[str, str]] = []
         self.told: list[tuple[str | None, str | None]] = []
-        self.reflector: Reflector[Pod] = Reflector(
-            client,
-            pods(namespace),
-            WirePod,
-            self.store,
-            label_selector=LABEL,
-            on_state=self._state,
-            options=FAST,
-        )
+        collection: Collection[Pod] = Collection(pods(namespace), WirePod, label_selector=LABEL)
+        hooks = Hooks(self._state, self._event)
+        self.reflector: Reflector[Pod] = Reflector(client, collection, self.store, hooks, FAST)
+        self.counts: Counter[str] = Counter()
         self._change = asyncio.Event()
-        self.reflector.on_event = lambda _: self._change.set()
         self.store.subscribe(self._told)
+
+    @property
+    def state(self) -> str:
+        return self.states[-1][0] if self.states else ""
+
+    def _event(self, kind: str) -> None:
+        self.counts[kind] += 1
+        self._change.set()
 
     def _state(self, state: str, detail: str) -> None:
         self.states.append((state, detail))
@@ -245,7 +248,7 @@ class TestReflector:
                 version = int(gone.metadata.resource_version)
                 mirror.store.observe_delete((namespace, name), gone.metadata.uid, version)
                 assert name not in mirror.names()
-            await mirror.until(lambda: mirror.reflector.counts["DELETED"] == 20)
+            await mirror.until(lambda: mirror.counts["DELETED"] == 20)
             expected = [change for n in range(20) for change in ((None, f"p{n}"), (f"p{n}", None))]
             assert mirror.told == expected
 
@@ -255,7 +258,7 @@ class TestReflector:
         made = await client.create(pods(namespace), pod("a", **{STEP: "0"}), WirePod)
         async with proxied(cluster, tmp_path) as (proxy, through), mirroring(through, namespace) as mirror:
             await mirror.store.synced.wait()
-            await mirror.until(lambda: mirror.reflector.counts["WATCH"] == 1)
+            await mirror.until(lambda: mirror.counts["WATCH"] == 1)
             stall = proxy.add(WATCHES, Stall())
             for step in ("1", "2"):
                 body = {"metadata": {"annotations": {STEP: step}}}
@@ -264,7 +267,7 @@ class TestReflector:
             seen: list[str] = []
             mirror.store.subscribe(lambda _, new: seen.append(new.annotations[STEP]) if new else None)
             stall.remove()
-            await mirror.until(lambda: mirror.reflector.counts["MODIFIED"] >= 2)
+            await mirror.until(lambda: mirror.counts["MODIFIED"] >= 2)
             assert seen == []
             assert [p.annotations[STEP] for p in mirror.store.values()] == ["2"]
 
@@ -275,23 +278,23 @@ class TestReflector:
             await client.create(pods(namespace), pod(name))
         async with proxied(cluster, tmp_path) as (proxy, through), mirroring(through, namespace) as mirror:
             await mirror.store.synced.wait()
-            await mirror.until(lambda: mirror.reflector.counts["WATCH"] == 1)
+            await mirror.until(lambda: mirror.counts["WATCH"] == 1)
             with proxy.fault(WATCHES, Stall()):
                 await client.delete(pods(namespace, "a"), body={"gracePeriodSeconds": 0})
                 assert await asyncio.to_thread(proxy.send_watch_error) == 1
                 await mirror.until(lambda: mirror.names() == {"b"})
             assert mirror.told == [(None, "a"), (None, "b"), ("a", None)]
-            assert (mirror.reflector.counts["EXPIRED"], mirror.reflector.counts["DELETED"]) == (1, 0)
+            assert (mirror.counts["EXPIRED"], mirror.counts["DELETED"]) == (1, 0)
 
     async def test_a_watch_that_falls_silent_recovers_by_itself(
         self, cluster: ACluster, client: KubeClient, namespace: str, tmp_path: Path
     ) -> None:
         async with proxied(cluster, tmp_path) as (proxy, through), mirroring(through, namespace) as mirror:
             await mirror.store.synced.wait()
-            await mirror.until(lambda: mirror.reflector.counts["WATCH"] == 1)
+            await mirror.until(lambda: mirror.counts["WATCH"] == 1)
             with proxy.fault(WATCHES, Stall()):
                 await client.create(pods(namespace), pod("a"))
-                await mirror.until(lambda: mirror.reflector.counts["STALLED"] >= 1)
+                await mirror.until(lambda: mirror.counts["STALLED"] >= 1)
             await mirror.until(lambda: mirror.names() == {"a"})
 
     async def test_a_partition_of_the_network_is_survived(
@@ -301,11 +304,11 @@ class TestReflector:
             await mirror.store.synced.wait()
             partition = proxy.partition()
             await asyncio.to_thread(partition.__enter__)
-            await mirror.until(lambda: mirror.reflector.state == "failing")
+            await mirror.until(lambda: mirror.state == "failing")
             await client.create(pods(namespace), pod("a"))
             partition.__exit__(None, None, None)
             await mirror.until(lambda: mirror.names() == {"a"})
-            assert mirror.reflector.state == "synced"
+            assert mirror.state == "synced"
 
     async def test_a_missing_permission_is_named_and_its_grant_noticed(
         self, cluster: ACluster, client: KubeClient, namespace: str, tmp_path: Path

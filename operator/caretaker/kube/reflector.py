@@ -41,7 +41,6 @@ class Wire(Protocol):
 
 
 R = TypeVar("R", bound=Record)
-StateHook = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -72,49 +71,98 @@ def _record_of(wire: Any) -> Any:
     return wire.record()
 
 
+class Collection(Generic[R]):
+    """What is listed and watched: the items at `path` that `label_selector` selects, each decoded as `wire`,
+    which `record` maps to the Store's record."""
+
+    def __init__(
+        self,
+        path: str,
+        wire: type[Wire],
+        record: Callable[[Any], R] = _record_of,
+        label_selector: str | None = None,
+    ) -> None:
+        self.path = path
+        self.resource = resource_of(path)
+        self.wire = wire
+        self.record = record
+        self.params: Params = {"labelSelector": label_selector} if label_selector else {}
+        self.decode = msgspec.json.Decoder(wire).decode
+
+
+class Hooks:
+    """The callbacks of a reflector.
+
+    on_state  called with ("synced" | "failing" | "denied", detail) at each change; the detail of denied is
+              the missing verb and resource, "watch pods"; it is retried every 30 s
+    on_event  called with the kind of each event: ADDED, MODIFIED, DELETED, BOOKMARK, LIST, WATCH (one was
+              opened), RESUME, EXPIRED, STALLED, ERROR, UNDECODABLE
+    """
+
+    def __init__(
+        self, on_state: Callable[[str, str], None], on_event: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._on_state = on_state
+        self.event = on_event
+        self._last = ("", "")
+
+    def state(self, state: str, detail: str = "") -> None:
+        """Note the state."""
+        new = (state, detail if state == "denied" else "")
+        if new != self._last:
+            self._last = new
+            self._on_state(state, detail)
+
+
+class _Backoff:
+    """The pauses between attempts."""
+
+    def __init__(self, options: ReflectorOptions) -> None:
+        self._options = options
+        # In a row, 410s apart. After a restart of the API server come refusals, then one 410. The 410 comes
+        # from a server that is back, so the backoff that the refusals have built up does not apply to it.
+        self._failures: Counter[bool] = Counter()
+
+    def pause(self, error: ApiError | None, lasted: float) -> float:
+        """Seconds until the next attempt, after one that ended so."""
+        low, high = self._options.backoff
+        if lasted >= self._options.healthy:
+            self._failures.clear()
+        if error is None and lasted >= low:  # shorter: a proxy closes watches as fast as we open them
+            return 0.0
+        asked, expired = 0.0, False
+        if error is not None:
+            if error.forbidden:
+                return self._options.denied
+            asked, expired = error.retry_after or 0.0, error.gone
+        pause = min(high, low * 2.0 ** min(self._failures[expired], 16)) * random.uniform(0.5, 1)
+        self._failures[expired] += 1
+        return max(low, pause, asked)
+
+
 class Reflector(Generic[R]):
     """Fills one Store from one collection.
 
-    record     maps a wire struct to the Store's record
-    on_state   called with ("synced" | "failing" | "denied", detail) at each change; the detail of denied is
-               the missing verb and resource, "watch pods"; it is retried every 30 s
-    on_event   called with the kind of each event: ADDED, MODIFIED, DELETED, BOOKMARK, LIST, WATCH (one was
-               opened), RESUME, EXPIRED, STALLED, ERROR, UNDECODABLE
-    counts     the number of events of each kind
-    state      the last state, "starting" at first
-    due        start of the current step, or end of the current wait, on the monotonic clock. The reflector
-               waits for an API server that is away; long past this time it is stuck
+    due  start of the current step, or end of the current wait, on the monotonic clock. The reflector waits
+         for an API server that is away; long past this time it is stuck
     """
 
     def __init__(
         self,
         client: KubeClient,
-        path: str,
-        wire_type: type[Wire],
+        collection: Collection[R],
         store: Store[R],
-        record: Callable[[Any], R] = _record_of,
-        *,
-        label_selector: str | None = None,
-        on_state: StateHook | None = None,
+        hooks: Hooks,
         options: ReflectorOptions | None = None,
     ) -> None:
-        self.on_state = on_state
-        self.on_event: Callable[[str], None] | None = None
-        self.counts: Counter[str] = Counter()
-        self.state = "starting"
         self.due = time.monotonic()
-        self.resource = resource_of(path)
+        self.resource = collection.resource
         self._client = client
-        self._path = path
-        self._wire_type = wire_type
-        self._decode = msgspec.json.Decoder(wire_type).decode
-        self._record = record
+        self._of = collection
         self._store = store
-        self._selector: Params = {"labelSelector": label_selector} if label_selector else {}
+        self._hooks = hooks
         self._options = options or ReflectorOptions()
         self._version = ""  # where the next watch starts; "" = list first
-        self._failures: Counter[bool] = Counter()  # in a row; 410s apart, see _pause()
-        self._last_state = ("", "")
         self._stalls = 0  # watches in a row that ended without a byte
         self._waiting: list[asyncio.Future[None]] = []  # relist() calls that no list has answered
         self._attempt: asyncio.Task[ApiError | None] | None = None
@@ -124,6 +172,7 @@ class Reflector(Generic[R]):
 
     async def run(self) -> None:
         """List and watch until cancelled."""
+        backoff = _Backoff(self._options)
         while True:
             started = self.due = time.monotonic()
             self._wake.clear()
@@ -136,8 +185,10 @@ class Reflector(Generic[R]):
                     await self._attempt
             if self._attempt.cancelled():  # by relist()
                 continue
-            now = time.monotonic()
-            pause = self._pause(self._attempt.result(), now - started)
+            now, error = time.monotonic(), self._attempt.result()
+            if error is not None:
+                self._note_error(error)
+            pause = backoff.pause(error, now - started)
             self.due = now + pause
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -162,7 +213,7 @@ class Reflector(Generic[R]):
             if not self._version:
                 await self._list()
             else:
-                self._count("RESUME")
+                self._hooks.event("RESUME")
             await self._watch()
         except ApiError as error:
             return error
@@ -171,57 +222,37 @@ class Reflector(Generic[R]):
         except Exception as error:
             log.exception("watch of %s failed", self.resource)
             self._version = ""
-            return ApiError(0, "Internal", str(error), verb="watch", path=self._path)
+            return ApiError(0, "Internal", str(error), verb="watch", path=self._of.path)
         return None
-
-    def _pause(self, error: ApiError | None, lasted: float) -> float:
-        """Seconds until the next attempt, after taking note of how this one ended."""
-        low, high = self._options.backoff
-        if lasted >= self._options.healthy:
-            self._failures.clear()
-        if error is None and lasted >= low:  # shorter: a proxy closes watches as fast as we open them
-            return 0.0
-        asked, expired = 0.0, False
-        if error is not None:
-            self._note_error(error)
-            if error.forbidden:
-                return self._options.denied
-            # After a restart of the API server come refusals, then one 410. The 410 comes from a server that
-            # is back, so the backoff that the refusals have built up does not apply to it.
-            asked, expired = error.retry_after or 0.0, error.gone
-        pause = min(high, low * 2.0 ** min(self._failures[expired], 16)) * random.uniform(0.5, 1)
-        self._failures[expired] += 1
-        return max(low, pause, asked)
 
     def _note_error(self, error: ApiError) -> None:
         if error.forbidden:
             self._store.touch()  # a refusal is a response, too
-            self._set_state("denied", f"{error.verb} {self.resource}")
+            self._hooks.state("denied", f"{error.verb} {self.resource}")
             return
-        self._set_state("failing", str(error))
+        self._hooks.state("failing", str(error))
         if error.gone:
-            self._count("EXPIRED")
+            self._hooks.event("EXPIRED")
             self._version = ""
         elif error.reason == "StreamStalled":
-            self._count("STALLED")
+            self._hooks.event("STALLED")
             self._stalls += 1
             # Silence after a resume may mean a resourceVersion from a history that etcd lost.
             if self._stalls >= 2:
                 self._version = ""
         else:
-            self._count("ERROR")
+            self._hooks.event("ERROR")
 
     # --------------------------------------------------------------- listing
 
     async def _list(self) -> None:
         waiting_before = len(self._waiting)  # calls during this list need another one
-        items, version = await self._client.list(
-            self._path, self._wire_type, params=self._selector, each=self._listed
-        )
+        of = self._of
+        items, version = await self._client.list(of.path, of.wire, params=of.params, each=self._listed)
         self._store.replace_all(items, int(version))
         self._version = version
-        self._count("LIST")
-        self._set_state("synced", "")
+        self._hooks.event("LIST")
+        self._hooks.state("synced")
         done, self._waiting = self._waiting[:waiting_before], self._waiting[waiting_before:]
         for waiter in done:
             if not waiter.done():
@@ -229,20 +260,20 @@ class Reflector(Generic[R]):
 
     def _listed(self, wire: Wire) -> tuple[R, int]:
         self.due = time.monotonic()
-        return self._record(wire), int(wire.metadata.resource_version)
+        return self._of.record(wire), int(wire.metadata.resource_version)
 
     # -------------------------------------------------------------- watching
 
     async def _watch(self) -> None:
         params = {
-            **self._selector,
+            **self._of.params,
             "watch": "1",
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": random.randint(*self._options.watch),
         }
         lines = self._client.stream(
-            self._path, params, dead_after=self._options.dead_after, on_open=self._opened
+            self._of.path, params, dead_after=self._options.dead_after, on_open=self._opened
         )
         async with _closing(lines):
             async for line in lines:
@@ -255,22 +286,22 @@ class Reflector(Generic[R]):
         self.due = time.monotonic() + self._options.dead_after
 
     def _opened(self) -> None:
-        self._count("WATCH")
+        self._hooks.event("WATCH")
         self._contacted()
-        self._set_state("synced", "")
+        self._hooks.state("synced")
 
     def _handle_line(self, line: bytes) -> None:
         event = _decode_event(line)
         kind = event.type
         if kind == "ERROR":
             self._version = ""
-            raise error_from(0, bytes(event.object), verb="watch", path=self._path)
-        self._count(kind)
+            raise error_from(0, bytes(event.object), verb="watch", path=self._of.path)
+        self._hooks.event(kind)
         try:
             self._version = self._apply(kind, event.object)
         except msgspec.ValidationError as error:
             # One object that does not fit its schema must not hide all others.
-            self._count("UNDECODABLE")
+            self._hooks.event("UNDECODABLE")
             log.warning("%s: an object cannot be read and is ignored: %s", self.resource, error)
             self._version = _decode_metadata(event.object).metadata.resource_version
             self._store.passed(int(self._version))
@@ -281,29 +312,14 @@ class Reflector(Generic[R]):
             version = _decode_metadata(encoded).metadata.resource_version
             self._store.passed(int(version))
             return version
-        wire = self._decode(encoded)
+        wire = self._of.decode(encoded)
         version = wire.metadata.resource_version
-        record = self._record(wire)
+        record = self._of.record(wire)
         if kind == "DELETED":
             self._store.remove(key_of(record), record.uid, int(version))
         else:
             self._store.apply(record, int(version))
         return version
-
-    # -------------------------------------------------------------- reporting
-
-    def _count(self, kind: str) -> None:
-        self.counts[kind] += 1
-        if self.on_event is not None:
-            self.on_event(kind)
-
-    def _set_state(self, state: str, detail: str) -> None:
-        new_state = (state, detail if state == "denied" else "")
-        if new_state == self._last_state:
-            return
-        self._last_state, self.state = new_state, state
-        if self.on_state is not None:
-            self.on_state(state, detail)
 
 
 @contextlib.asynccontextmanager

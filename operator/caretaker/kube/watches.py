@@ -13,7 +13,7 @@ import msgspec
 
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
-from caretaker.kube.reflector import Reflector, Wire
+from caretaker.kube.reflector import Collection, Hooks, Reflector, Wire
 from caretaker.kube.store import Store
 
 
@@ -60,11 +60,8 @@ class Watches:
         store: Store[Any] = Store()
         store.subscribe(lambda *_: self._changed.set())
         self._stores.append(store)
-        self._reflectors.append(
-            Reflector(
-                self._client, path, wire, store, record, label_selector=label_selector, on_state=on_state
-            )
-        )
+        collection: Collection[Any] = Collection(path, wire, record, label_selector)
+        self._reflectors.append(Reflector(self._client, collection, store, Hooks(on_state)))
         return store
 
     async def run(self) -> None:

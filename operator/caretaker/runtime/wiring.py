@@ -12,7 +12,7 @@ from caretaker.api.objects import Node, WireNode
 from caretaker.aws.calls import Aws
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
-from caretaker.kube.reflector import Wire
+from caretaker.kube.reflector import Collection, Wire
 from caretaker.kube.store import Record, Store
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.controller import Kind
@@ -36,11 +36,10 @@ class Watch(msgspec.Struct, Generic[R], frozen=True):
     selector: str | None = None
     namespaced: bool = False
 
-    def path(self, namespace: str | None) -> str:
-        """The collection in the namespace that is served; None = in all."""
-        if self.namespaced and namespace:
-            return f"/api/v1/namespaces/{namespace}/{self.resource}"
-        return f"/api/v1/{self.resource}"
+    def collection(self, namespace: str | None) -> Collection[R]:
+        """It, in the namespace that is served; None = in all."""
+        scope = f"namespaces/{namespace}/" if self.namespaced and namespace else ""
+        return Collection(f"/api/v1/{scope}{self.resource}", self.wire, label_selector=self.selector)
 
 
 NODES: Final = Watch("nodes", WireNode, Node)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from caretaker.api.objects import Node, WireNode
 from caretaker.kube.client import KubeClient
-from caretaker.kube.reflector import Reflector, ReflectorOptions
+from caretaker.kube.reflector import Collection, Hooks, Reflector, ReflectorOptions
 from caretaker.kube.store import Store
 from fakes.answers import bookmark, failure, forbidden, listing, too_many_requests, version_expired
 from fakes.apiserver import FakeApiServer, Handler, Watches, hang, refusing
@@ -38,17 +39,27 @@ def node(name: str, version: int, **labels: Any) -> dict[str, Any]:
 class Followed:
     """A running reflector, its store and what was told."""
 
-    def __init__(self, reflector: Reflector[Node], store: Store[Node], watches: Watches) -> None:
-        self.reflector = reflector
-        self.store = store
+    def __init__(
+        self, client: KubeClient, collection: Collection[Node], options: ReflectorOptions, watches: Watches
+    ) -> None:
+        self.store: Store[Node] = Store()
+        hooks = Hooks(self._state, self._event)
+        self.reflector: Reflector[Node] = Reflector(client, collection, self.store, hooks, options)
+        self.counts: Counter[str] = Counter()
         self.watches = watches
         self.running: asyncio.Task[None]
         self.states: list[tuple[str, str]] = []
         self.told: list[tuple[str | None, str | None]] = []
         self._change = asyncio.Event()
-        reflector.on_event = lambda _: self._change.set()
-        reflector.on_state = self._state
-        store.subscribe(self._changed)
+        self.store.subscribe(self._changed)
+
+    @property
+    def state(self) -> str:
+        return self.states[-1][0] if self.states else ""
+
+    def _event(self, kind: str) -> None:
+        self.counts[kind] += 1
+        self._change.set()
 
     def _changed(self, old: Node | None, new: Node | None) -> None:
         self.told.append((old and old.name, new and new.name))
@@ -81,12 +92,9 @@ async def follow(
     async with FakeApiServer() as api:
         api.on("GET", NODES, watches)
         async with await KubeClient.connect(api.kubeconfig(folder)) as client:
-            store: Store[Node] = Store()
-            reflector: Reflector[Node] = Reflector(
-                client, NODES, WireNode, store, label_selector=selector, options=options
-            )
-            followed = Followed(reflector, store, watches)
-            followed.running = task = asyncio.create_task(reflector.run())
+            collection: Collection[Node] = Collection(NODES, WireNode, label_selector=selector)
+            followed = Followed(client, collection, options, watches)
+            followed.running = task = asyncio.create_task(followed.reflector.run())
             try:
                 yield followed
             finally:
@@ -108,7 +116,7 @@ async def test_lists_then_watches_from_there(tmp_path: Path) -> None:
         await watch.send("ADDED", node("b", 6))
         await watch.send("MODIFIED", node("a", 7, x="y"))
         await watch.send("DELETED", node("b", 8))
-        await f.until(lambda: f.reflector.counts["DELETED"] == 1)
+        await f.until(lambda: f.counts["DELETED"] == 1)
         assert f.told == [(None, "a"), (None, "b"), ("a", "a"), ("b", None)]
         assert f.states == [("synced", "")]
 
@@ -150,7 +158,7 @@ async def test_a_410_in_the_stream_lists_again_and_emits_the_missed_deletes(tmp_
         resumed = await f.watches.next()
         assert resumed.request.query["resourceVersion"] == "90"
         assert f.told == [(None, "a"), (None, "b"), (None, "c"), ("a", None)]
-        assert f.reflector.counts["EXPIRED"] == 1
+        assert f.counts["EXPIRED"] == 1
 
 
 async def test_any_other_error_in_the_stream_lists_again(tmp_path: Path) -> None:
@@ -168,7 +176,7 @@ async def test_a_stalled_watch_recovers_by_itself(tmp_path: Path) -> None:
         assert resumed.request.query["resourceVersion"] == "5"
         await resumed.send("DELETED", node("a", 6))
         await f.until(lambda: not f.names())
-        assert f.reflector.counts["STALLED"] == 1
+        assert f.counts["STALLED"] == 1
         assert f.watches.listed == 1
 
 
@@ -188,8 +196,8 @@ async def test_bookmarks_keep_a_quiet_watch_alive(tmp_path: Path) -> None:
         for version in range(10, 16):
             await asyncio.sleep(options.dead_after / 4)
             await watch.send("BOOKMARK", bookmark(version))
-        await f.until(lambda: f.reflector.counts["BOOKMARK"] == 6)
-        assert f.reflector.counts["STALLED"] == 0
+        await f.until(lambda: f.counts["BOOKMARK"] == 6)
+        assert f.counts["STALLED"] == 0
 
 
 async def test_an_object_of_a_megabyte_and_a_half_is_one_event(tmp_path: Path) -> None:
@@ -233,7 +241,7 @@ async def test_a_410_from_a_server_that_is_back_does_not_wait_as_long_as_its_fai
     async with follow(tmp_path, *[failing] * 6, listing(5), listing(9), options=options) as f:
         watch = await f.watches.next()
         await watch.send("ERROR", version_expired(5, 8))
-        await f.until(lambda: f.reflector.counts["EXPIRED"] == 1)
+        await f.until(lambda: f.counts["EXPIRED"] == 1)
         # As it is planned, whenever a busy machine comes to it; the seventh failure would cost 0.6 to 1.3 s.
         assert f.reflector.due - time.monotonic() < 0.5
         watch = await f.watches.next()
@@ -287,10 +295,10 @@ async def test_relist_before_the_first_list_and_twice_at_once(tmp_path: Path) ->
 async def test_relist_cuts_a_long_backoff_short(tmp_path: Path) -> None:
     options = ReflectorOptions(denied=3600)
     async with follow(tmp_path, refusing(forbidden("list", "nodes")), listing(5), options=options) as f:
-        await f.until(lambda: f.reflector.state == "denied")
+        await f.until(lambda: f.state == "denied")
         async with asyncio.timeout(2):
             await f.reflector.relist()
-        assert f.reflector.state == "synced"
+        assert f.state == "synced"
 
 
 async def test_an_object_that_cannot_be_read_hides_no_other(
@@ -301,7 +309,7 @@ async def test_an_object_that_cannot_be_read_hides_no_other(
         await watch.send("ADDED", node("a", 6) | {"spec": {"taints": "none"}})
         await watch.send("ADDED", node("b", 7))
         await f.until(lambda: f.names() == {"b"})
-        assert f.reflector.counts["UNDECODABLE"] == 1
+        assert f.counts["UNDECODABLE"] == 1
     assert "$.spec.taints" in caplog.text
 
 
@@ -324,24 +332,24 @@ async def test_a_subscriber_that_raises_does_not_end_the_reflector(
 async def test_while_a_server_is_away_the_next_try_is_due_and_not_the_answer(tmp_path: Path) -> None:
     options = replace(FAST, backoff=(40.0, 40.0))
     async with follow(tmp_path, refusing(failure(503, "ServiceUnavailable")), options=options) as f:
-        await f.until(lambda: f.reflector.state == "failing")
+        await f.until(lambda: f.state == "failing")
         assert 35 < f.reflector.due - time.monotonic() <= 40
 
 
 async def test_a_server_that_asks_for_time_is_not_overdue_meanwhile(tmp_path: Path) -> None:
     async with follow(tmp_path, refusing(too_many_requests(600))) as f:
-        await f.until(lambda: f.reflector.state == "failing")
+        await f.until(lambda: f.state == "failing")
         assert f.reflector.due - time.monotonic() > 590
 
 
 async def test_a_quiet_watch_is_due_when_it_would_be_given_up(tmp_path: Path) -> None:
     async with follow(tmp_path, listing(5)) as f:
         watch = await f.watches.next()
-        await f.until(lambda: f.reflector.counts["WATCH"] == 1)
+        await f.until(lambda: f.counts["WATCH"] == 1)
         before = f.reflector.due
         assert 25 < before - time.monotonic() <= FAST.dead_after
         await watch.send("BOOKMARK", bookmark(6))
-        await f.until(lambda: f.reflector.counts["BOOKMARK"] == 1)
+        await f.until(lambda: f.counts["BOOKMARK"] == 1)
         assert f.reflector.due > before
 
 
@@ -353,7 +361,7 @@ async def test_a_list_whose_answer_does_not_come_is_overdue_from_its_start(tmp_p
         return await hang(request)
 
     async with follow(tmp_path, refusing(failure(503, "ServiceUnavailable")), silent) as f:
-        await f.until(lambda: f.reflector.state == "failing")
+        await f.until(lambda: f.state == "failing")
         at = await asyncio.wait_for(asked, 30)
         assert at - 5 < f.reflector.due <= at
 
@@ -363,7 +371,7 @@ async def test_it_ends_when_asked_to_though_a_list_is_asked_for_just_then(tmp_pa
     """In the pause between two attempts, and whichever comes first by some turns of the event loop."""
     patient = replace(FAST, denied=600.0)
     async with follow(tmp_path, refusing(forbidden("list", "nodes")), options=patient) as f:
-        await f.until(lambda: f.reflector.state == "denied")
+        await f.until(lambda: f.state == "denied")
         await asyncio.sleep(0.01)  # it pauses now
         asking = asyncio.create_task(f.reflector.relist())
         for _ in range(steps):
