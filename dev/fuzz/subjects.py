@@ -29,10 +29,10 @@ from caretaker.daemontask.shard import WireConfigMap, decode
 from caretaker.imds import probe, selection
 from caretaker.imds import resource as imds_resource
 from caretaker.imds.instance_ref import instance_ref_of
-from caretaker.kube import dryrun, metadata
+from caretaker.kube import errors, metadata
 from caretaker.kube.errors import error_from
 from caretaker.obs import log
-from caretaker.obs.label_limiter import LabelLimiter
+from caretaker.obs.series import LabelLimiter
 from caretaker.runtime.events import cut, event_name
 from caretaker.s3refresh import envelope, match, status_codec
 from caretaker.s3refresh import resource as s3_resource
@@ -145,8 +145,8 @@ def _failure(content: bytes) -> Any:
     error = error_from(422, content, {"Retry-After": "3"})
     forbidden = error_from(403, content)
     return (
-        dryrun.faults_in(error),
-        dryrun.by_admission(error),
+        errors.faults_in(error),
+        errors.by_admission(error),
         error.conflict,
         forbidden.missing_permission,
         str(error),

@@ -2,7 +2,7 @@
 
 Pure. A label is bounded when its values are words of the code (kinds, results, states), names of resources
 (few, and written by people), or words from elsewhere of which the code lets a hundred through
-(obs/label_limiter.py). What grows with the cluster or its traffic is never one: nodes, pods, instances,
+(obs/series.py). What grows with the cluster or its traffic is never one: nodes, pods, instances,
 folders, queues, messages.
 """
 
@@ -54,7 +54,7 @@ RESOURCE: Final = one_of(
     words="the plural of the resource, such as `pods`; empty for discovery",
 )
 STATUS: Final = Label(re.compile(r"[1-5]\d\d|<error>"), "the HTTP status, or `<error>` without an answer")
-# Words of a refusal or of an answer: bounded by obs/label_limiter.py.
+# Words of a refusal or of an answer: bounded by obs/series.py.
 WORD: Final = re.compile(r"other|[A-Za-z][\w./]{0,79}")
 SERVICE: Final = one_of("sqs", "sts", "ec2", "ecs", "autoscaling", "storagegateway")
 OPERATION: Final = Label(re.compile(r"[A-Z][A-Za-z]{1,60}"), "the call's name, such as `ReceiveMessage`")

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from caretaker import __version__
 from caretaker.aws.calls import Aws
-from caretaker.aws.egress_check import EgressCheck
+from caretaker.aws.connections import EgressCheck
 from caretaker.aws.services import scaled_rate
 from caretaker.aws.session import Options
 from caretaker.handlers import CustomResources

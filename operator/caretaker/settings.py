@@ -1,11 +1,13 @@
 """Settings of a process: from flags, then the environment, then defaults. The only reader of os.environ.
 
-Inputs: parsed flags (None or absent = not given), the environment, the Pod's namespace file. All faults are
-reported at once, each with the flag or variable and its fix. It must not open a connection.
+Inputs: parsed flags (None or absent = not given), the environment, the Pod's namespace file, the file of
+grants. All faults are reported at once, each with the flag or variable and its fix. It must not open a
+connection.
 """
 
 import argparse
 import difflib
+import ipaddress
 import os
 import re
 import secrets
@@ -15,19 +17,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+import yaml
 
 from caretaker import __version__
 from caretaker.api.grants import Grants
-from caretaker.flagvalues import (
-    changes,
-    flag,
-    grants,
-    label,
-    one_of,
-    places,
-    port,
-    subdomain,
-)
 from caretaker.registry import KINDS, KindInfo, named
 
 IN_CLUSTER_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -73,100 +66,154 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.aws_identities
 
 
-def colour_wanted(*, tty: bool, env: Mapping[str, str] | None = None) -> bool:
+def colour_wanted(*, tty: bool) -> bool:
     """Whether to write colours: to a terminal, unless NO_COLOR (no-color.org) or TERM=dumb forbids."""
-    environment = os.environ if env is None else env
-    return tty and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+    return tty and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise ValueError("must be a port from 0 to 65535; 0 takes a free one")
+    return int(text)
+
+
+def flag(text: str) -> bool:
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in known:
+        raise ValueError("must be true or false")
+    return known[text.lower()]
+
+
+def label(text: str) -> str:
+    if len(text) > 63 or not re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", text):
+        raise ValueError("must be the name of a namespace: at most 63 of a-z, 0-9 and '-'")
+    return text
+
+
+def subdomain(text: str) -> str:
+    part = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+    if len(text) > 253 or not re.fullmatch(rf"{part}(\.{part})*", text):
+        raise ValueError("must be the name of a Lease: at most 253 of a-z, 0-9, '-' and '.'")
+    return text
+
+
+def one_of(*choices: str, fold: Callable[[str], str] = str.lower) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if fold(text) not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return fold(text)
+
+    return read
+
+
+def places(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in found:
+        if not _is_place(part):
+            raise ValueError(
+                f"{part} must be a network, an address, a host or http://HOST, such as 10.0.0.0/8"
+            )
+    return found
+
+
+def _is_place(part: str) -> bool:
+    """Digits and dots alone must be a valid address: as a host name, a mistyped address would silently allow
+    nothing."""
+    if part.startswith("http://") and "/" not in part.removeprefix("http://"):
+        part = part.removeprefix("http://")
+    if re.fullmatch(r"[A-Za-z0-9._-]*[A-Za-z_-][A-Za-z0-9._-]*", part):
+        return True
+    try:
+        ipaddress.ip_network(part, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(text: str) -> float:
+    """The number; 0.0 for any other text, which no flag allows."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def changes(text: str) -> float:
+    rate = _number(text)
+    if not 0.0 < rate <= 5.0:  # NaN compares false
+        raise ValueError("must be a number above 0 and at most 5, which is all that EC2 allows an account")
+    return rate
+
+
+def grants(text: str) -> Grants:
+    try:
+        content = yaml.safe_load(Path(text).read_text())
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror}); give the path of a file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"is neither YAML nor JSON: {' '.join(str(error).split())}") from None
+    return Grants.decode(content)
 
 
 class _Source(NamedTuple):
-    """Where one field comes from. `flag` or `variable` is empty where there is none."""
+    """Where one field comes from: a flag of its name, with the help `about` (none without), and a variable of
+    its name, or an `other` one."""
 
     field: str
-    flag: str
-    variable: str
     read: Callable[[str], Any]
-    about: str
+    about: str = ""
+    other: str = ""
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.field.replace('_', '-')}" if self.about else ""
+
+    @property
+    def variable(self) -> str:
+        return self.other or f"{PREFIX}{self.field.upper()}"
 
 
 _CONNECTION: Final = (
-    _Source("kubeconfig", "--kubeconfig", "KUBECONFIG", str, "kubeconfig file; in a Pod none is needed"),
-    _Source("context", "--context", "CARETAKER_CONTEXT", str, "context of the kubeconfig"),
-    _Source(
-        "namespace",
-        "--namespace",
-        "CARETAKER_NAMESPACE",
-        label,
-        "this one only; default: all to run, else the context's",
-    ),
-    _Source(
-        "log_format",
-        "--log-format",
-        "CARETAKER_LOG_FORMAT",
-        one_of("json", "text"),
-        "json (default) or text, for people",
-    ),
+    _Source("kubeconfig", str, "kubeconfig file; in a Pod none is needed", other="KUBECONFIG"),
+    _Source("context", str, "context of the kubeconfig"),
+    _Source("namespace", label, "this one only; default: all to run, else the context's"),
+    _Source("log_format", one_of("json", "text"), "json (default) or text, for people"),
     _Source(
         "log_level",
-        "--log-level",
-        "CARETAKER_LOG_LEVEL",
         one_of("DEBUG", "INFO", "WARNING", "ERROR", fold=str.upper),
         "DEBUG, INFO (default), WARNING or ERROR",
     ),
 )
 _RUN: Final = (
-    _Source("kinds", "--kinds", "CARETAKER_KINDS", named, "serve only these, plurals by comma; default: all"),
+    _Source("kinds", named, "serve only these, plurals by comma; default: all"),
     _Source(
         "operator_namespace",
-        "--operator-namespace",
-        "POD_NAMESPACE",
         label,
         f"namespace of the Lease; default: the Pod's own, else {DEFAULT_OPERATOR_NAMESPACE}",
+        other="POD_NAMESPACE",
     ),
-    _Source(
-        "lease_name",
-        "--lease-name",
-        "CARETAKER_LEASE_NAME",
-        subdomain,
-        "the Lease's name; default caretaker",
-    ),
-    _Source("identity", "", "POD_NAME", str, ""),
-    _Source("metrics_port", "--metrics-port", "CARETAKER_METRICS_PORT", port, "default 8080; 0: a free one"),
-    _Source("health_port", "--health-port", "CARETAKER_HEALTH_PORT", port, "default 8081; 0: a free one"),
-    _Source("bind_host", "--bind-host", "CARETAKER_BIND_HOST", str, "address of both ports; default: all"),
-    _Source(
-        "leader_elect",
-        "--leader-elect",
-        "CARETAKER_LEADER_ELECT",
-        flag,
-        "write only with the Lease held",
-    ),
+    _Source("lease_name", subdomain, "the Lease's name; default caretaker"),
+    _Source("identity", str, other="POD_NAME"),
+    _Source("metrics_port", port, "default 8080; 0: a free one"),
+    _Source("health_port", port, "default 8081; 0: a free one"),
+    _Source("bind_host", str, "address of both ports; default: all"),
+    _Source("leader_elect", flag, "write only with the Lease held"),
     _Source(
         "metrics_authentication",
-        "--metrics-authentication",
-        "CARETAKER_METRICS_AUTHENTICATION",
         flag,
         "require a bearer token for /metrics, and check by RBAC that it may get it; default: no token needed",
     ),
     _Source(
         "aws_identities",
-        "--aws-identities",
-        "CARETAKER_AWS_IDENTITIES",
         grants,
         "file that grants AWS identities, queues and endpoints to namespaces; default: all of them to the "
         "operator's own namespace alone",
     ),
     _Source(
-        "aws_instance_identity",
-        "--aws-instance-identity",
-        "CARETAKER_AWS_INSTANCE_IDENTITY",
-        flag,
-        "sign with the node's identity where there is no other; default: never",
+        "aws_instance_identity", flag, "sign with the node's identity where there is no other; default: never"
     ),
     _Source(
         "egress_allow",
-        "--egress-allow",
-        "CARETAKER_EGRESS_ALLOW",
         places,
         "networks, addresses and hosts, by comma, that http targets may call although they are loopback, "
         "link-local or the API server; http://HOST: headers from Secrets may be sent there unencrypted; "
@@ -174,23 +221,17 @@ _RUN: Final = (
     ),
     _Source(
         "imds_changes_per_second",
-        "--imds-changes-per-second",
-        "CARETAKER_IMDS_CHANGES_PER_SECOND",
         changes,
         "how many instances IMDSPolicies may change in each account and region, 19 times as many at once; "
         "EC2 allows all who share the account 5; default 2",
     ),
     _Source(
         "cluster_name",
-        "--cluster-name",
-        "CARETAKER_CLUSTER_NAME",
         str,
         "by whose tag kubernetes.io/cluster/NAME EC2 is asked for instances; default: learnt from them",
     ),
     _Source(
         "probe_image",
-        "--probe-image",
-        "CARETAKER_PROBE_IMAGE",
         str,
         f"image that IMDSPolicy's verification runs in pods: REGISTRY/caretaker/probe:{__version__}",
     ),

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from caretaker.api.daemontask import Status
-from caretaker.api.ecs import EcsCluster
+from caretaker.api.daemontask import EcsCluster, Status
 from caretaker.registry import DAEMON_TASK
 from testing.customobjects import Objects, Spec, in_own_namespace
 from testing.daemontasks import TEMPLATE

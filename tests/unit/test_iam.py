@@ -11,13 +11,12 @@ import msgspec
 import pytest
 from botocore import xform_name
 
-from caretaker.aws.autoscaling import AutoScaling
-from caretaker.aws.ec2 import Ec2, Ec2Writer
+from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
+from caretaker.aws.response_check import Sts
 from caretaker.aws.services import iam_action
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
-from caretaker.aws.sts import Sts
 from testing.servicemodels import service_model
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import msgspec
 
 from caretaker.api.aws import AwsSpec
 from caretaker.api.conditions import Condition
-from caretaker.api.objects import WireMeta
+from caretaker.api.objects import Wire, WireMeta
 
 MAX_EXCEPTIONS = 50
 MAX_GROUPS = 500
@@ -31,10 +31,6 @@ GroupKind = Literal["EKSManagedNodegroup", "KarpenterNodePool", "AutoScalingGrou
 SourceState = Literal[
     "Compliant", "Drifted", "Unset", "EKSOwned", "IaCOwned", "Ephemeral", "Unsupported", "Unknown"
 ]
-
-
-class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Base of the structs that are decoded from and encoded to the API."""
 
 
 class Options(Wire, frozen=True):
@@ -76,7 +72,7 @@ class Requirement(Wire, frozen=True):
 class LabelSelector(Wire, frozen=True):
     """metav1.LabelSelector. Empty selects everything."""
 
-    match_labels: dict[str, str] = {}
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[Requirement, ...] = ()
 
 

@@ -5,7 +5,7 @@ changes nothing (the resourceVersion is therefore the store's, not the record's)
 events straight into the wire shapes here; unnamed fields are skipped by the decoder and never allocated.
 """
 
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -14,9 +14,7 @@ from caretaker.api.hashing import h10
 from caretaker.api.names import POD_NODE_UID, POD_SEQ
 from caretaker.api.times import parse_time
 
-PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 MAX_SEQ: Final = 2**62  # it has room for a resourceVersion
-TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 # gc=False here and on the parts of plans: these hold no cycles, and with tens of thousands of them every
@@ -140,6 +138,10 @@ class WireOwner(msgspec.Struct):
     uid: str
     kind: str = "DaemonTask"
     controller: bool = False
+
+
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of the structs that are decoded from and encoded to the API."""
 
 
 class WireMeta(msgspec.Struct, rename="camel"):

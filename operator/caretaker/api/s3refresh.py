@@ -11,13 +11,9 @@ import msgspec
 
 from caretaker.api.aws import AwsSpec
 from caretaker.api.conditions import Condition
-from caretaker.api.objects import WireMeta
+from caretaker.api.objects import Wire, WireMeta
 
 MAX_TARGETS = 64
-
-
-class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Base of the structs that are decoded from and encoded to the API."""
 
 
 class SQSSource(Wire, frozen=True):

@@ -1,13 +1,15 @@
-"""A token bucket: limits our calls below AWS's own throttling. Pure: the time is an argument.
+"""Token buckets: limit our calls below AWS's own throttling. Pure: the time is an argument.
 
 Times are seconds of a clock that never goes back.
 """
+
+from collections.abc import Hashable
 
 from caretaker.aws.services import Rate
 
 
 class TokenBucket:
-    """`rate.burst` calls at once, then `rate.per_second`. Pure: the time is an argument."""
+    """`rate.burst` calls at once, then `rate.per_second`."""
 
     def __init__(self, rate: Rate, now: float, tokens: float | None = None) -> None:
         """`tokens` that are there at first; None = all."""
@@ -45,3 +47,28 @@ class TokenBucket:
         gained = max(0.0, now - self._at) * self._rate.per_second
         self._tokens = min(self._rate.burst, self._tokens + gained)
         self._at = max(self._at, now)
+
+
+class Limiter:
+    """Buckets by key. One serves every resource with the same identity, region and service."""
+
+    _SWEEP = 256  # buckets beyond which full ones are forgotten: identities come and go
+
+    def __init__(self) -> None:
+        self._buckets: dict[Hashable, TokenBucket] = {}
+
+    def take(self, key: Hashable, rate: Rate, now: float) -> float:
+        """Take the key's next token; seconds to wait for it."""
+        return self._bucket(key, rate, now).take(now)
+
+    def throttled(self, key: Hashable, rate: Rate, now: float) -> None:
+        """AWS throttled a call of this key."""
+        self._bucket(key, rate, now).drain(now)
+
+    def _bucket(self, key: Hashable, rate: Rate, now: float) -> TokenBucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= self._SWEEP:
+                self._buckets = {k: b for k, b in self._buckets.items() if not b.full(now)}
+            bucket = self._buckets[key] = TokenBucket(rate, now)
+        return bucket

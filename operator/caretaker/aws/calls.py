@@ -12,18 +12,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Self, cast
 
-from caretaker.aws.autoscaling import AutoScaling
+from caretaker.aws.bucket import Limiter
 from caretaker.aws.connections import Hooks, Observer, RequestBlocked
-from caretaker.aws.ec2 import Ec2, Ec2Writer
+from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
-from caretaker.aws.errors import AwsError, error_from
+from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, Keys
-from caretaker.aws.limits import Limiter
+from caretaker.aws.responses import error_from
 from caretaker.aws.services import Rate, api_name, is_write, policy
 from caretaker.aws.session import ClientPool, Options, utc_now
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
-from caretaker.aws.sts import Sts
 from caretaker.aws.threads import DaemonPool
 
 
@@ -128,10 +127,6 @@ class Aws:
         """Storage Gateway for a client key of service storagegateway."""
         return cast(StorageGateway, _Operations(self, client_key, "storagegateway"))
 
-    def sts(self, client_key: ClientKey) -> Sts:
-        """STS for a client key of service sts."""
-        return cast(Sts, _Operations(self, client_key, "sts"))
-
     def retire(self, keys: Keys) -> None:
         """These keys were replaced: their clients are closed, those in use after their calls."""
         self._clients.retire(keys)
@@ -163,7 +158,10 @@ class Aws:
             is_write(api_name(operation)),
         )
         rate = self._rates.get(client_key.service) or policy(client_key.service).rate
-        await self._limiter.wait(key, rate)
+        clock = asyncio.get_running_loop().time
+        # A call that is cancelled while it waits has spent its token.
+        if (seconds := self._limiter.take(key, rate, clock())) > 0:
+            await asyncio.sleep(seconds)
         if client_key.endpoint_url:
             pool = self._endpoint_polls if poll else self._endpoint_calls
         else:
@@ -173,7 +171,7 @@ class Aws:
             return await pool.run(send, client_key.namespace)
         except AwsError as error:
             if error.throttled:
-                self._limiter.throttled(key, rate)
+                self._limiter.throttled(key, rate, clock())
             raise
 
     def _send(

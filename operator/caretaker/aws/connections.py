@@ -8,18 +8,47 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from http.client import HTTPResponse
 from typing import Any, Final, Protocol
 
 from urllib3.exceptions import HTTPError, NewConnectionError
 
-from caretaker.aws.egress_check import EgressCheck
-from caretaker.aws.errors import AwsError
-from caretaker.aws.parsers import UnreadableError, unreadable
+from caretaker.api.egress import Egress
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.response_check import UNREADABLE
+from caretaker.aws.responses import UnreadableError, unreadable
 from caretaker.aws.services import CONNECT_SECONDS, READ_SECONDS, is_write, policy
+
+ADDRESS_REFUSED = "AddressRefused"
+
+
+class EgressCheck:
+    """Applies the address rule of target.http (api/egress.py) to an endpoint from a tenant's spec. `allowed`:
+    the exceptions. Called in worker threads. It resolves names and opens no connection."""
+
+    def __init__(self, allowed: Collection[str], api_server: str) -> None:
+        self._egress = Egress(allowed)
+        self._api_server = api_server
+
+    def addresses(self, host: str, port: int) -> Iterator[str]:
+        """The addresses that the host resolves to now and that are allowed, in order. Raises OSError if the
+        name does not resolve, AwsError if every address is refused."""
+        name = host.strip("[]").rstrip(".").lower()
+        own = _addresses(self._api_server, 443) if self._api_server else ()
+        refusals = {found: self._egress.refusal(name, found, own) for found in _addresses(name, port)}
+        if all(refusals.values()):
+            raise AwsError(
+                ErrorClass.INVALID_REQUEST, ADDRESS_REFUSED, f"endpointURLs: {next(iter(refusals.values()))}"
+            )
+        return (found for found, refusal in refusals.items() if not refusal)
+
+
+def _addresses(host: str, port: int) -> tuple[str, ...]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(info[4][0]) for info in found))
+
 
 # Below the 350 s after which an AWS NAT gateway or load balancer forgets an idle connection and answers the
 # next packet with a reset (Amazon VPC user guide, "NAT gateways"); the kernel's own default is two hours.

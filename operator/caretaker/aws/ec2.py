@@ -1,7 +1,7 @@
-"""The calls of Amazon EC2 that are used, as aws.calls.Aws.ec2 provides them.
+"""The calls of Amazon EC2 and EC2 Auto Scaling that are used, as aws.calls.Aws provides them.
 
-Types only; response_check.py validates responses against them. Names are AWS's own (Amazon EC2 API
-reference); every method raises AwsError.
+Types only; response_check.py validates responses against them. Names are AWS's own (the services' API
+references); every method raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's
@@ -158,3 +158,62 @@ class Ec2Writer(Protocol):
     ) -> ModifyResult:
         """Change one instance; options that are not given keep their values. With DryRun nothing is changed,
         and the answer is always an error: DryRunOperation = it would be allowed."""
+
+
+class LaunchTemplateSpecification(TypedDict, total=False):
+    """By id or name; answers have both. Version: a number, $Latest, $Default; absent = $Default."""
+
+    LaunchTemplateId: Name
+    LaunchTemplateName: Name
+    Version: Name
+
+
+class Override(TypedDict, total=False):
+    """The members that are read of one; the others of its members are kept as they are."""
+
+    LaunchTemplateSpecification: LaunchTemplateSpecification
+
+
+class MixedLaunchTemplate(TypedDict, total=False):
+    """The template of all, and instance types with templates of their own."""
+
+    LaunchTemplateSpecification: LaunchTemplateSpecification
+    Overrides: list[Override]
+
+
+class MixedInstancesPolicy(TypedDict, total=False):
+    """The members that are read of one."""
+
+    LaunchTemplate: MixedLaunchTemplate
+    InstancesDistribution: dict[str, Any]
+
+
+class AutoScalingGroup(TypedDict, total=False):
+    """The members that are read of a group: one of the three that launch its instances."""
+
+    AutoScalingGroupName: Required[Name]
+    LaunchConfigurationName: Name
+    LaunchTemplate: LaunchTemplateSpecification
+    MixedInstancesPolicy: MixedInstancesPolicy
+    Tags: list[Tag]
+
+
+class AutoScalingGroupsType(TypedDict, total=False):
+    """NextToken is absent on the last page. Names without a group are left out."""
+
+    AutoScalingGroups: Required[list[AutoScalingGroup]]
+    NextToken: str
+
+
+class AutoScaling(Protocol):
+    """Amazon EC2 Auto Scaling."""
+
+    async def describe_auto_scaling_groups(
+        self,
+        *,
+        AutoScalingGroupNames: Sequence[str] = ...,
+        IncludeInstances: bool = ...,
+        MaxRecords: int = ...,
+        NextToken: str = ...,
+    ) -> AutoScalingGroupsType:
+        """One page of at most 100; follow NextToken."""

@@ -56,8 +56,6 @@ class Service(TypedDict, total=False):
     EXTERNAL | MANAGED_INSTANCES, absent where capacity providers decide.
     """
 
-    serviceArn: Name
-    serviceName: Name
     clusterArn: Name
     status: Name
     desiredCount: int
@@ -83,7 +81,6 @@ class Cluster(TypedDict, total=False):
     """registeredContainerInstancesCount: ACTIVE and DRAINING ones."""
 
     clusterArn: Name
-    clusterName: Name
     status: Name
     registeredContainerInstancesCount: int
     defaultCapacityProviderStrategy: list[CapacityProviderStrategyItem]

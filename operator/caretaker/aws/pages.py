@@ -7,8 +7,7 @@ endless.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.response_check import UNREADABLE
 
 P = TypeVar("P", bound=Mapping[str, Any])

@@ -4,19 +4,43 @@ Pure. A response that lacks a required member, or has a member of another type, 
 exists nor that it does not. Members that our code does not read are not checked.
 """
 
+# ruff: noqa: N803 - the parameters' names are AWS's
 import re
 import typing
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, Protocol, Required, TypedDict
 
 import msgspec
 
-from caretaker.aws.autoscaling import AutoScaling
-from caretaker.aws.ec2 import Ec2, Ec2Writer
+from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.services import api_name
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
-from caretaker.aws.sts import AssumeRoleResponse, Sts
+
+
+class StsCredentials(TypedDict):
+    """Temporary credentials."""
+
+    AccessKeyId: str
+    SecretAccessKey: str
+    SessionToken: str
+    Expiration: datetime
+
+
+class AssumeRoleResponse(TypedDict, total=False):
+    """A session of a role."""
+
+    Credentials: Required[StsCredentials]
+
+
+class Sts(Protocol):
+    """AWS STS, which session.py calls without it."""
+
+    async def assume_role(
+        self, *, RoleArn: str, RoleSessionName: str, ExternalId: str = ...
+    ) -> AssumeRoleResponse: ...
+
 
 # AwsError.code of every response that cannot be read.
 UNREADABLE: Final = "UnreadableAnswer"

@@ -1,10 +1,11 @@
-"""The policy of calls to each service: timeouts, retries, rates, and which operations are reads.
+"""The policy of calls to each service: timeouts, retries, rates, which operations are reads, and read-only
+access to a service.
 
 Pure. Inputs: boto3's names. A service that is not listed gets the defaults; an unknown operation counts as a
 write.
 """
 
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -95,3 +96,27 @@ def iam_action(service: str, operation: str) -> str:
     """The IAM action that permits an operation: sqs:DeleteMessage for DeleteMessageBatch."""
     action = f"{service}:{operation}"
     return _ACTIONS.get(action, action)
+
+
+S = TypeVar("S")
+
+
+class ReadOnlyError(AssertionError):
+    """Our code called a write operation of a read-only service: a bug."""
+
+
+def read_only(service: S) -> S:
+    """The same service, for reading."""
+    return cast(S, _ReadOnly(service))
+
+
+class _ReadOnly:
+    """Passes on reads and refuses writes."""
+
+    def __init__(self, service: Any) -> None:
+        self._service = service
+
+    def __getattr__(self, operation: str) -> Any:
+        if is_write(api_name(operation)):
+            raise ReadOnlyError(f"{api_name(operation)} is refused: nothing may be changed here")
+        return getattr(self._service, operation)

@@ -26,9 +26,8 @@ from botocore.config import Config
 from botocore.credentials import CredentialResolver, Credentials, DeferredRefreshableCredentials
 
 from caretaker import __version__
-from caretaker.aws import parsers
-from caretaker.aws.connections import Hooks, RequestBlocked
-from caretaker.aws.egress_check import EgressCheck
+from caretaker.aws import responses
+from caretaker.aws.connections import EgressCheck, Hooks, RequestBlocked
 from caretaker.aws.identity import ClientKey, Identity, Keys, session_name
 from caretaker.aws.services import CONNECT_SECONDS, POLL_READ_SECONDS, READ_SECONDS, policy
 
@@ -246,7 +245,7 @@ class ClientPool:
         if session is None:
             session = botocore.session.Session()
             session.register_component("data_loader", _loader())
-            parsers.install(session)
+            responses.install(session)
             # For the clients that the chain makes by itself, such as STS for a web identity.
             session.set_default_client_config(self._config("sts"))
             if identity.role_arn:

@@ -6,7 +6,7 @@ reference); every method raises AwsError.
 
 # ruff: noqa: N803 - the parameters' names are AWS's
 from collections.abc import Sequence
-from typing import Any, Protocol, Required, TypedDict
+from typing import Protocol, Required, TypedDict
 
 from caretaker.aws.text_limits import Name
 
@@ -16,10 +16,8 @@ class Message(TypedDict, total=False):
 
     MessageId: Required[Name]
     ReceiptHandle: Required[str]
-    MD5OfBody: str
     Body: Required[str]
     Attributes: dict[str, str]
-    MessageAttributes: dict[str, Any]
 
 
 class ReceiveMessageResult(TypedDict, total=False):
@@ -59,7 +57,6 @@ class BatchResultErrorEntry(TypedDict, total=False):
     """Why one entry failed while the call as a whole succeeded."""
 
     Id: Required[Name]
-    SenderFault: bool
     Code: Required[Name]
     Message: str
 

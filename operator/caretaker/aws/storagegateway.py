@@ -35,7 +35,6 @@ class FileShare(TypedDict, total=False):
 
     FileShareARN: Required[Name]
     FileShareId: Name
-    FileShareName: Name
     FileShareStatus: Required[Name]
     GatewayARN: Required[Name]
     LocationARN: Required[Name]

@@ -13,8 +13,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.cli.common import R, Session, UsageError, explain, kind_missing, path_of
 from caretaker.cli.manifest import Document
 from caretaker.cli.text import one_line
-from caretaker.kube.dryrun import STRICT_DRY_RUN, faults_in
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import STRICT_DRY_RUN, ApiError, faults_in
 
 
 class Proposal(msgspec.Struct, Generic[R], frozen=True):

@@ -43,8 +43,7 @@ from caretaker.daemontask.task_state import (
     namesakes_of,
 )
 from caretaker.kube.client import KubeClient
-from caretaker.kube.dryrun import by_admission
-from caretaker.kube.errors import ApiError, or_none
+from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex, Store
 from caretaker.runtime.controller import Conflict, Kind, Next, Subject
 from caretaker.runtime.tasks import YieldingLock

@@ -9,7 +9,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from caretaker.obs.gauge_series import GaugeSeries
+from caretaker.obs.series import GaugeSeries
 
 # Buckets in seconds.
 RUNS: Final = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600)

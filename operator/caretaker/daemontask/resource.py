@@ -23,8 +23,7 @@ from caretaker.aws.identity import User
 from caretaker.daemontask import amounts, ticks
 from caretaker.daemontask.pods import Start, build
 from caretaker.kube.client import KubeClient
-from caretaker.kube.dryrun import STRICT_DRY_RUN, by_admission, faults_in
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import STRICT_DRY_RUN, ApiError, by_admission, faults_in
 from caretaker.registry import DAEMON_TASK
 
 KIND: Final = DAEMON_TASK.kind

@@ -13,7 +13,7 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionState, ConditionStatus
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Summary
-from caretaker.aws.classes import ErrorClass
+from caretaker.aws.errors import ErrorClass
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
 from caretaker.imds.resource import Read

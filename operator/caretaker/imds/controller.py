@@ -19,8 +19,7 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_time
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey
-from caretaker.aws.readonly import read_only
-from caretaker.aws.services import Rate
+from caretaker.aws.services import Rate, read_only
 from caretaker.imds import plan as planning
 from caretaker.imds.conditions import StatusInput
 from caretaker.imds.enforce import Enforced

@@ -18,8 +18,7 @@ from caretaker.api.times import parse_time
 from caretaker.aws.ec2 import Ec2Writer
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
-from caretaker.aws.readonly import read_only
-from caretaker.aws.services import Rate
+from caretaker.aws.services import Rate, read_only
 from caretaker.imds.change_attempts import BACKOFF_SECONDS, ChangeAttempt, advance, failed, sent, unanswered
 from caretaker.imds.choice import ASKED, Write
 from caretaker.imds.enforce import Enforced

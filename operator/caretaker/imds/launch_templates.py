@@ -19,8 +19,7 @@ import msgspec
 from caretaker.api.imds import Aws as AwsOfPolicy
 from caretaker.api.imds import Options
 from caretaker.api.objects import WireMeta
-from caretaker.aws.autoscaling import AutoScaling
-from caretaker.aws.ec2 import Ec2, LaunchTemplateVersion
+from caretaker.aws.ec2 import AutoScaling, Ec2, LaunchTemplateVersion
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.pages import pages

@@ -13,8 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.imds import Options
-from caretaker.aws.autoscaling import AutoScalingGroup, LaunchTemplateSpecification
-from caretaker.aws.ec2 import LaunchTemplateVersion
+from caretaker.aws.ec2 import AutoScalingGroup, LaunchTemplateSpecification, LaunchTemplateVersion
 
 LATEST: Final = "$Latest"
 DEFAULT: Final = "$Default"

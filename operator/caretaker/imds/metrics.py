@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from caretaker.obs.label_limiter import LabelLimiter
+from caretaker.obs.series import LabelLimiter
 
 STATES: Final = ("compliant", "drifted", "pending", "failed", "unknown", "gone", "skipped")
 

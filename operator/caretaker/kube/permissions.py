@@ -81,12 +81,8 @@ class Permissions:
             self.on_change(verb, resource, missing)
 
 
-def named_resource(path: str) -> str:
-    """The name in a role of the resource at `path`: "pods" of .../pods/b, "pods/log" of .../pods/b/log."""
-    return _named(_split(path)[1])
-
-
 def _named(parts: list[str]) -> str:
+    """As a role names it: "pods" of .../pods/b, "pods/log" of .../pods/b/log."""
     return "/".join(parts[:1] + parts[2:3])
 
 

@@ -6,7 +6,7 @@ registry of its own, so tests and two operators in one process do not meet. Labe
 forget() drops its series. It must not do I/O.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import (
@@ -19,16 +19,99 @@ from prometheus_client import (
     ProcessCollector,
 )
 
-from caretaker.obs.aws_metrics import AwsMetrics
-from caretaker.obs.label_limiter import LabelLimiter
-from caretaker.obs.resource_metrics import ResourceMetrics
+from caretaker.api.conditions import READY, Condition, ConditionStatus
+from caretaker.obs.series import GaugeSeries, LabelLimiter
 
 # Buckets in seconds.
 FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 PLAN: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.25, 0.5, 1)
 LAG: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1, 2.5, 5, 10)
+AWS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # a request times out after 10
 # client-go's value for a request without an HTTP response (rest_client_requests_total in k8s.io/client-go).
 NO_ANSWER: Final = "<error>"
+VALUES: Final[dict[ConditionStatus, int]] = {"True": 1, "False": 0, "Unknown": -1}
+Key = tuple[str, str, str]  # kind, namespace ("" if cluster-scoped), name
+
+
+class AwsMetrics:
+    """Metrics of the calls to AWS: an aws.connections.Observer, used in threads that make calls. Codes come
+    from endpoints, so only the first hundred have a series of their own."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "caretaker_aws_requests_total",
+            f"Requests to AWS, retries too; code=OK, AWS's error code, or {NO_ANSWER} without answer.",
+            ("service", "operation", "code"),
+            registry=registry,
+        )
+        self.request_seconds = Histogram(
+            "caretaker_aws_request_seconds",
+            "Time a request to AWS took until its answer was read; long polls excepted.",
+            ("service", "operation"),
+            buckets=AWS,
+            registry=registry,
+        )
+        self.connections = Counter(
+            "caretaker_aws_connections_opened_total",
+            "Connections opened to AWS; each costs a name look-up and a TLS handshake.",
+            ("service",),
+            registry=registry,
+        )
+        self.long_polls = Gauge(
+            "caretaker_aws_long_polls", "Long polls that wait for an answer of AWS now.", registry=registry
+        )
+        self._codes = LabelLimiter()
+
+    def request(self, service: str, operation: str, code: str, seconds: float | None) -> None:
+        """Count one request. `code` is "" where no answer came; `seconds` is None for a long poll."""
+        self.requests.labels(service, operation, self._codes(code) if code else NO_ANSWER).inc()
+        if seconds is not None:
+            self.request_seconds.labels(service, operation).observe(seconds)
+
+    def connection_opened(self, service: str) -> None:
+        """One more connection."""
+        self.connections.labels(service).inc()
+
+    def polls(self, change: int) -> None:
+        """A long poll began (+1) or ended (-1)."""
+        self.long_polls.inc(change)
+
+
+class ResourceMetrics:
+    """The conditions of every custom resource, as its status has them. One series for each condition that a
+    resource has."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.ready = Gauge(
+            "caretaker_ready",
+            "1 where a resource's Ready condition is True, else 0; caretaker_condition has the reason.",
+            ("kind", "namespace", "name"),
+            registry=registry,
+        )
+        self.condition = Gauge(
+            "caretaker_condition",
+            "The conditions of a resource: 1 True, 0 False, -1 Unknown; its status has the message.",
+            ("kind", "namespace", "name", "type", "reason"),
+            registry=registry,
+        )
+        self._conditions = GaugeSeries(self.condition)
+
+    def show(self, key: Key, conditions: Iterable[Condition]) -> None:
+        """Set the current conditions; series of earlier conditions and reasons are dropped."""
+        now = {(one.type, one.reason): VALUES[one.status] for one in conditions}
+        self._conditions.show(key, now)
+        ready = any(kind == READY and value == 1 for (kind, _), value in now.items())
+        self.ready.labels(*key).set(1 if ready else 0)
+
+    def forget(self, key: Key) -> None:
+        """Drop the series of a deleted resource. Does nothing if there are none."""
+        self._conditions.show(key, {})
+        self.ready.remove(*key)
+
+    def clear(self) -> None:
+        """Drop the series of all resources."""
+        self.ready.clear()
+        self._conditions.clear()
 
 
 class Metrics:

@@ -5,7 +5,8 @@ the reason in one line. A check that raises counts as failed. The checks define 
 access to metrics.
 
 Health checks do not wait for metrics, nor for clients that send no request. Each connection serves one
-request; connections are bounded in duration and number.
+request; connections are bounded in duration and number. Metrics are rendered outside the event loop, so that
+collectors must be thread-safe.
 """
 
 import asyncio
@@ -13,15 +14,14 @@ import contextlib
 import errno
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
-
-from caretaker.obs.connection_limiter import ConnectionLimiter
-from caretaker.obs.exposition import Exposition
+from prometheus_client.exposition import choose_encoder
 
 Check = tuple[str, Callable[[], str | None]]
 # Takes a bearer token; returns OK, or the status of the refusal.
@@ -31,6 +31,131 @@ SHUTDOWN_SECONDS: Final = 1.0
 PIECE: Final = 16 * 1024
 # Between two responses with metrics, in seconds: hundreds of them at once would delay all passes.
 TURN_SECONDS: Final = 0.01
+MAX_CONNECTIONS: Final = 256
+# For request, work and response together: Prometheus' default scrape timeout.
+CONNECTION_SECONDS: Final = 10.0
+OPENMETRICS: Final = "application/openmetrics-text"
+
+
+class ConnectionLimiter:
+    """A protocol factory for loop.create_server() that wraps another one.
+
+    Beyond `limit` connections the oldest one without a request is closed; if all have sent one, the new one
+    is closed. Every connection is closed `seconds` after it was opened.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        limit: int = MAX_CONNECTIONS,
+        seconds: float = CONNECTION_SECONDS,
+    ) -> None:
+        self._factory = factory
+        self._limit = limit
+        self._seconds = seconds
+        self._idle: dict[asyncio.Transport, asyncio.TimerHandle] = {}  # without a request; the oldest first
+        self._active: dict[asyncio.Transport, asyncio.TimerHandle] = {}
+
+    def __call__(self) -> asyncio.BaseProtocol:
+        """The protocol of one connection."""
+        return _LimitedProtocol(cast(asyncio.Protocol, self._factory()), self)
+
+    def __len__(self) -> int:
+        return len(self._idle) + len(self._active)
+
+    def opened(self, transport: asyncio.Transport) -> bool:
+        """A connection was accepted; returns whether it is kept."""
+        if len(self) >= self._limit:
+            if not self._idle:
+                transport.abort()
+                return False
+            oldest = next(iter(self._idle))
+            # Before connection_lost(): the loop accepts up to a hundred connections in one turn.
+            self.closed(oldest)
+            oldest.abort()
+        timer = asyncio.get_running_loop().call_later(self._seconds, transport.abort)
+        self._idle[transport] = timer
+        return True
+
+    def request_received(self, transport: asyncio.BaseTransport | None) -> None:
+        """A whole request was received on it."""
+        if isinstance(transport, asyncio.Transport) and transport in self._idle:
+            self._active[transport] = self._idle.pop(transport)
+
+    def closed(self, transport: asyncio.Transport) -> None:
+        """A connection was closed."""
+        for group in (self._idle, self._active):
+            if transport in group:
+                group.pop(transport).cancel()
+
+
+class _LimitedProtocol(asyncio.Protocol):
+    """Passes everything on to the inner protocol, and reports opening and closing."""
+
+    def __init__(self, inner: asyncio.Protocol, limiter: ConnectionLimiter) -> None:
+        self._inner = inner
+        self._limiter = limiter
+        self._transport: asyncio.Transport | None = None
+        self.data_received = inner.data_received  # type: ignore[method-assign]
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        kept = cast(asyncio.Transport, transport)
+        # aiohttp raises if a connection is lost in the turn in which it was made.
+        if self._limiter.opened(kept):
+            self._transport = kept
+            self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._limiter.closed(self._transport)
+            self._inner.connection_lost(exc)
+
+
+class _Format:
+    """One of the formats. `next`: the next rendering; `at`: when the last one began."""
+
+    def __init__(self, accept: str) -> None:
+        # Only two of the formats that clients may request: each format is rendered separately.
+        self.encode, self.content_type = choose_encoder(accept)
+        self.next: asyncio.Task[bytes] | None = None
+        self.at = float("-inf")
+
+
+class Exposition:
+    """Renders the text of all metrics, at most once in `every` seconds for any number of requests. That of a
+    request is rendered after it arrived, never before."""
+
+    def __init__(self, registry: CollectorRegistry, every: float = 1.0) -> None:
+        self._registry = registry
+        self._every = every
+        self._plain = _Format("")
+        self._openmetrics = _Format(f"{OPENMETRICS}; version=1.0.0")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="metrics")
+
+    async def get(self, accept: str) -> tuple[bytes, str]:
+        """The text and its content type. Requests that arrive before a rendering begins share it."""
+        wanted = {part.partition(";")[0].strip() for part in accept.split(",")}
+        form = self._openmetrics if OPENMETRICS in wanted else self._plain
+        if form.next is None:
+            form.next = asyncio.create_task(self._make(form), name="metrics")
+        return await asyncio.shield(form.next), form.content_type
+
+    async def _make(self, form: _Format) -> bytes:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(form.at + self._every - loop.time())
+        form.at = loop.time()
+        form.next = None
+        return await loop.run_in_executor(self._thread, form.encode, self._registry)
+
+    def close(self) -> None:
+        """Stop rendering. Waiting requests are cancelled."""
+        for form in (self._plain, self._openmetrics):
+            if form.next is not None:
+                form.next.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class ListenError(OSError):

@@ -21,8 +21,8 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
-from caretaker.runtime import cpu_condition, permission_conditions
-from caretaker.runtime.cpu import CpuThrottle, new_task
+from caretaker.runtime import permission_conditions
+from caretaker.runtime.cpu import CpuThrottle, new_task, with_condition
 from caretaker.runtime.events import Event, EventRecorder, ObjectRef
 from caretaker.runtime.work_queue import CONFLICT_MAX, PER_NAMESPACE, Key, WorkQueue
 
@@ -42,11 +42,7 @@ class Conflict(Exception):  # noqa: N818
 
 
 class Retry(Exception):  # noqa: N818
-    """The pass could not finish; it runs again after `after` seconds or the key's backoff, the longer."""
-
-    def __init__(self, message: str, after: float = 0.0) -> None:
-        super().__init__(message)
-        self.after = after
+    """The pass could not finish; it runs again after the key's backoff."""
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -221,7 +217,7 @@ class Controller:
                 logger.debug("conflict, running again: %s", conflict)
                 self._queue.retry(key, at_most=CONFLICT_MAX)
             except Retry as retry:
-                delay = self._queue.retry(key, retry.after)
+                delay = self._queue.retry(key)
                 self._metrics.reconcile_error(key.kind, "Retry")
                 logger.warning("%s; again in %.1f s", retry, delay)
             except ApiError as error:
@@ -260,7 +256,7 @@ class Controller:
         subject, more = kind.subject(snapshot), list[Event]()
         status = kind.status(snapshot, plan, outcome)
         if self._cpu.throttled(key):
-            status, more = cpu_condition.with_condition(subject.status, status, format_time(time.time()))
+            status, more = with_condition(subject.status, status, format_time(time.time()))
         kind.observe(snapshot, plan, status)
         self._show(key, status.conditions)
         if await self._write_status(key, subject, status, follow):

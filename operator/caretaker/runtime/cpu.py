@@ -12,6 +12,11 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
+import msgspec
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Condition, CpuReason
+from caretaker.api.events import Event
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.work_queue import Key
@@ -23,6 +28,11 @@ BURST: Final = 30.0  # seconds of CPU at once: a rollout to 5,000 nodes takes 10
 PAUSE: Final = (1.0, 60.0)  # seconds: the first pause, and the longest that doubling leads to
 PAUSE_MAX: Final = 600.0  # seconds: the longest pause, for a resource that owes as much
 LONG: Final = 0.05  # seconds: a longer step is counted, because it delays everything in the event loop
+MESSAGE: Final = (
+    f"the operator pauses its passes for up to {PAUSE_MAX / 60:g} min, because they take more CPU than one "
+    f"resource may use, {SHARE * 100:g} % of a core. Other resources are not affected. Make its spec "
+    "smaller, or let it select less"
+)
 
 
 class CpuMeter:
@@ -161,3 +171,13 @@ class CpuThrottle:
             observe = self._metrics.pass_cpu.labels(key.kind).observe
             self._budgets[key] = _Budget(CpuMeter(lambda _: long.inc()), self._clock(), observe)
         return self._budgets[key]
+
+
+def with_condition(before: Any, status: Any, now: str) -> tuple[Any, list[Event]]:
+    """(the status with CPUThrottled, an Event if the condition is new). `before`: the recorded status."""
+    generation = getattr(status, "observed_generation", 0)
+    condition = Condition(c.CPU_THROTTLED, "True", CpuReason.SHARE_EXCEEDED, MESSAGE, generation)
+    old = c.find(before.conditions, c.CPU_THROTTLED)
+    (condition,) = c.merge((old,) if old is not None else (), (condition,), now)
+    with_it = msgspec.structs.replace(status, conditions=(*status.conditions, condition))
+    return with_it, [] if old is not None else [Event("Warning", CpuReason.SHARE_EXCEEDED, MESSAGE)]

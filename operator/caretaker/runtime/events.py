@@ -21,6 +21,7 @@ from caretaker.kube.errors import ApiError, NotLeader
 DEDUPE_SECONDS: Final = 600
 REMEMBERED: Final = 4096  # (uid, reason, message) hashes, some 150 bytes each
 MAX_MESSAGE_BYTES: Final = 1024  # ValidateEventCreate in k8s.io/kubernetes/pkg/apis/core/validation/events.go
+COMPONENT: Final = "caretaker"
 _ELLIPSIS: Final = "..."
 
 __all__ = ["Event", "EventRecorder", "EventSink", "ObjectRef"]
@@ -35,7 +36,7 @@ class EventSink(Protocol):
 
 
 class EventRecorder:
-    """Posts Events as `component`; `identity` distinguishes replicas.
+    """Posts Events; `identity` distinguishes replicas.
 
     `clock` gives seconds since the epoch.
     """
@@ -43,12 +44,10 @@ class EventRecorder:
     def __init__(
         self,
         client: EventSink,
-        component: str = "caretaker",
         identity: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
-        self._component = component
         self._identity = identity
         self._clock = clock
         self._posted: OrderedDict[str, float] = OrderedDict()
@@ -83,8 +82,8 @@ class EventRecorder:
         # Events about cluster-scoped objects live in `default` (validation/events.go).
         namespace = ref.namespace or "default"
         body = event_body(ref, event, namespace, event_name(ref, key, now), format_time(now))
-        body["source"] = {"component": self._component}
-        body["reportingComponent"] = self._component
+        body["source"] = {"component": COMPONENT}
+        body["reportingComponent"] = COMPONENT
         body["reportingInstance"] = self._identity
         await self._client.create(f"/api/v1/namespaces/{namespace}/events", body)
 

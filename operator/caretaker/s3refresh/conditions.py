@@ -12,7 +12,7 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionState
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import MAX_TARGETS, QueueStatus, Status
-from caretaker.aws.classes import ErrorClass
+from caretaker.aws.errors import ErrorClass
 from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.resource import FINALIZER

@@ -10,7 +10,8 @@ from typing import ClassVar, Final, cast
 
 import msgspec
 
-from caretaker.api.s3refresh import Spec, TargetSpec, Wire
+from caretaker.api.objects import Wire
+from caretaker.api.s3refresh import Spec, TargetSpec
 from caretaker.s3refresh.options import DebounceOptions
 
 REDISCOVER_SECONDS: Final = 600.0

@@ -19,7 +19,7 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, Keys
 from caretaker.aws.services import Rate
 from caretaker.aws.session import Options
-from caretaker.obs.aws_metrics import AwsMetrics
+from caretaker.obs.metrics import AwsMetrics
 from fakes.aws import Answer, Call, FakeAws, error
 from testing.operator import Samples, parse_metrics
 

@@ -14,9 +14,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from caretaker.obs import server as obs_server
-from caretaker.obs.connection_limiter import MAX_CONNECTIONS, SECONDS, ConnectionLimiter
 from caretaker.obs.metrics import create_metrics
-from caretaker.obs.server import ListenError, ObsServer
+from caretaker.obs.server import (
+    CONNECTION_SECONDS,
+    MAX_CONNECTIONS,
+    ConnectionLimiter,
+    ListenError,
+    ObsServer,
+)
 from caretaker.settings import Settings
 from testing.operator import parse_metrics
 
@@ -328,7 +333,7 @@ async def test_the_documented_bounds_hold(server: ObsServer) -> None:
     async with asyncio.timeout(5):
         await asyncio.gather(*(reader.read() for reader in readers[: 300 - MAX_CONNECTIONS]))
     assert not any(reader.at_eof() for reader in readers[300 - MAX_CONNECTIONS + 1 :])
-    assert (MAX_CONNECTIONS, SECONDS) == (256, 10.0)
+    assert (MAX_CONNECTIONS, CONNECTION_SECONDS) == (256, 10.0)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/x"])

@@ -1,15 +1,11 @@
-"""Token buckets on a stepped clock, and who waits how long in virtual time."""
-
-import asyncio
+"""Token buckets at given times."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caretaker.aws.bucket import TokenBucket
-from caretaker.aws.limits import Limiter
+from caretaker.aws.bucket import Limiter, TokenBucket
 from caretaker.aws.services import Rate, api_name, iam_action, is_write, policy, scaled_rate
-from fakes.virtualtime import run
 
 
 def test_a_burst_passes_and_the_rest_waits_in_order() -> None:
@@ -69,35 +65,19 @@ def test_never_more_than_the_burst_and_what_flowed_in(rate: float, burst: int, g
             assert last - first + 1 <= burst + rate * (starts[last] - start) + 1e-6
 
 
-def test_waiters_go_at_the_rate_and_other_keys_do_not_wait() -> None:
-    async def scenario() -> tuple[list[float], float]:
-        loop, limiter, went = asyncio.get_running_loop(), Limiter(), []
-
-        async def one() -> None:
-            await limiter.wait("a", Rate(2, 2))
-            went.append(loop.time() - 1000)
-
-        tasks = [asyncio.create_task(one()) for _ in range(5)]
-        await limiter.wait("b", Rate(2, 2))
-        other = loop.time() - 1000
-        await asyncio.gather(*tasks)
-        return went, other
-
-    assert run(scenario()) == ([0, 0, 0.5, 1.0, 1.5], 0)
+def test_calls_go_at_the_rate_and_other_keys_do_not_wait() -> None:
+    limiter, rate = Limiter(), Rate(2, 2)
+    assert [limiter.take("a", rate, 9.0) for _ in range(5)] == [0, 0, 0.5, 1.0, 1.5]
+    assert limiter.take("b", rate, 9.0) == 0
 
 
 def test_full_buckets_are_forgotten_and_empty_ones_are_not() -> None:
-    async def scenario() -> int:
-        limiter = Limiter(clock=lambda: now[0])
-        limiter.throttled("throttled", Rate(0.001, 10))
-        for number in range(1000):
-            now[0] += 1
-            await limiter.wait(number, Rate(1, 1))
-        assert "throttled" in limiter._buckets
-        return len(limiter._buckets)
-
-    now = [0.0]
-    assert asyncio.run(scenario()) <= 257
+    limiter = Limiter()
+    limiter.throttled("throttled", Rate(0.001, 10), 0.0)
+    for number in range(1000):
+        limiter.take(number, Rate(1, 1), number + 1.0)
+    assert "throttled" in limiter._buckets
+    assert len(limiter._buckets) <= 257
 
 
 @pytest.mark.parametrize(

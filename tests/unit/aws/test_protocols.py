@@ -10,12 +10,11 @@ import pytest
 from botocore import xform_name
 from botocore.model import ServiceModel
 
-from caretaker.aws.autoscaling import AutoScaling
-from caretaker.aws.ec2 import Ec2, Ec2Writer
+from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
+from caretaker.aws.response_check import Sts
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
-from caretaker.aws.sts import Sts
 from testing.servicemodels import service_model
 
 SERVICES: dict[str, type] = {

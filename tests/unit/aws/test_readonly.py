@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.aws.readonly import ReadOnlyError, read_only
+from caretaker.aws.services import ReadOnlyError, read_only
 
 
 class Ec2:

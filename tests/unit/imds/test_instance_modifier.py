@@ -12,11 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.api.imds import Options, Safety, Spec, Status
 from caretaker.api.objects import WireMeta
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey, Identity, User
-from caretaker.aws.readonly import ReadOnlyError
-from caretaker.aws.services import Rate
+from caretaker.aws.services import Rate, ReadOnlyError
 from caretaker.imds import instance_modifier as module
 from caretaker.imds import inventory as inventory_module
 from caretaker.imds.change_attempts import ChangeAttempt, failed, refused

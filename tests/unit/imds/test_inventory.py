@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey
 from caretaker.imds import inventory as module
 from caretaker.imds.inventory import LOST_SECONDS, OWN_SECONDS, Inventory

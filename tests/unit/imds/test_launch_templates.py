@@ -7,8 +7,7 @@ import pytest
 
 from caretaker.api.imds import Aws, Options
 from caretaker.api.objects import Node
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.imds import launch_templates as module
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import instance_ref_of

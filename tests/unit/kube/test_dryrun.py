@@ -2,8 +2,7 @@
 
 import pytest
 
-from caretaker.kube.dryrun import faults_in
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import ApiError, faults_in
 
 OBJECT = r'"{\"spec\":{\"note\":\"unknown field \\\"spec.note\\\"\",\"paralelism\":1}}"'
 PATCHED = f'Invalid value: {OBJECT}: strict decoding error: unknown field "spec.paralelism"'

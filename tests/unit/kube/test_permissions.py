@@ -3,7 +3,7 @@
 import pytest
 
 from caretaker.kube.errors import ApiError
-from caretaker.kube.permissions import FORGET_SECONDS, Permissions, named_resource
+from caretaker.kube.permissions import FORGET_SECONDS, Permissions
 
 RBAC = (
     'pods "a" is forbidden: User "system:serviceaccount:x:y" cannot {} resource "{}" in API group "" in "n"'
@@ -41,13 +41,17 @@ PATHS = {
     "/api/v1/namespaces/n": "namespaces",
     "/apis/caretaker.dev/v1alpha1/namespaces/n/daemontasks/t/status": "daemontasks/status",
     "/apis/coordination.k8s.io/v1/namespaces/n/leases/l": "leases",
-    "/apis/caretaker.dev/v1alpha1": "",
 }
 
 
 @pytest.mark.parametrize(("path", "resource"), PATHS.items())
 def test_a_path_is_named_as_roles_name_it(path: str, resource: str) -> None:
-    assert named_resource(path) == resource
+    permissions = Permissions()
+    permissions.refused(
+        ApiError(403, "Forbidden", f'cannot get resource "{resource}"', verb="get", path=path)
+    )
+    permissions.granted("get", path)
+    assert permissions.missing == {}
 
 
 def test_a_missing_permission_is_told_once_and_told_again_when_it_works() -> None:

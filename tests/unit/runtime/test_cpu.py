@@ -13,7 +13,7 @@ from caretaker.api.events import Event, ObjectRef
 from caretaker.api.objects import WireMeta
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics, create_metrics
-from caretaker.runtime import cpu, cpu_condition
+from caretaker.runtime import cpu
 from caretaker.runtime.controller import Controller, Kind, Next, Subject
 from caretaker.runtime.cpu import BURST, LONG, PAUSE, PAUSE_MAX, SHARE, CpuThrottle, new_task
 from caretaker.runtime.work_queue import Key, WorkQueue
@@ -224,9 +224,9 @@ def test_who_has_been_well_for_a_while_begins_anew(throttle: CpuThrottle, clock:
 
 
 def test_since_when_it_is_told_and_once(throttle: CpuThrottle) -> None:
-    first, events = cpu_condition.with_condition(Status(), Status(), "2026-01-01T00:00:00Z")
+    first, events = cpu.with_condition(Status(), Status(), "2026-01-01T00:00:00Z")
     assert [event.reason for event in events] == [CpuReason.SHARE_EXCEEDED]
-    again, events = cpu_condition.with_condition(first, Status(), "2026-01-02T00:00:00Z")
+    again, events = cpu.with_condition(first, Status(), "2026-01-02T00:00:00Z")
     assert events == []
     assert again == first
     assert again.conditions[0].last_transition_time == "2026-01-01T00:00:00Z"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.s3refresh.poller import BATCH, Poller
 from fakes.virtualtime import run
 from testing.s3refreshes import reading

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from caretaker.aws.errors import AwsError, classify
+from caretaker.aws.errors import AwsError
+from caretaker.aws.responses import classify
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import Share

@@ -6,8 +6,7 @@ Inputs: an error of aws/errors.py. It must not decide when to try again.
 from typing import Final
 
 from caretaker.api.conditions import EcsReason as Reason
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.daemontask.ecs.check import UnclearError
 from caretaker.daemontask.ecs.snapshot import CallFailure
 

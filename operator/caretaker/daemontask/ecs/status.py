@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from caretaker.api import conditions as c
-from caretaker.api.daemontask import Status
-from caretaker.api.ecs import MAX_CLUSTERS, EcsCluster
+from caretaker.api.daemontask import MAX_CLUSTERS, EcsCluster, Status
 from caretaker.api.events import Event
 from caretaker.api.times import format_micros, format_time
 from caretaker.daemontask.ecs.conditions import conditions_of

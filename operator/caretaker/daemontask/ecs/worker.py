@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.conditions import EcsReason as Reason
-from caretaker.api.ecs import EcsSpec
+from caretaker.api.daemontask import EcsSpec
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.aws.pages import pages

@@ -21,7 +21,8 @@ import aiohttp
 from caretaker import __version__
 from caretaker.api.durations import seconds
 from caretaker.api.egress import Egress, host_of
-from caretaker.api.s3refresh import Spec, Wire
+from caretaker.api.objects import Wire
+from caretaker.api.s3refresh import Spec
 from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share, of_buckets

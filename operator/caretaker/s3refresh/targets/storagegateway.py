@@ -9,7 +9,8 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
-from caretaker.api.s3refresh import Spec, Wire
+from caretaker.api.objects import Wire
+from caretaker.api.s3refresh import Spec
 from caretaker.aws import identity
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.pages import pages

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from caretaker.api.daemontask import DaemonTask, Spec
-from caretaker.api.ecs import EcsSpec
+from caretaker.api.daemontask import DaemonTask, EcsSpec, Spec
 from caretaker.api.grants import Grants
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ecs.controller import EcsTarget

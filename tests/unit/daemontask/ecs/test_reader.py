@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey, Identity, User
 from caretaker.daemontask.ecs.reader import Reader, Readers
 from unit.daemontask.ecs.build import URL, body

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.daemontask.ecs.check import Call, ServiceState
 from caretaker.daemontask.ecs.conditions import ready
 from caretaker.daemontask.ecs.plan import (

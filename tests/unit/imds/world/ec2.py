@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.aws.classes import ErrorClass
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, ErrorClass
 
 ASG_TAG: Final = "aws:autoscaling:groupName"
 CLUSTER_TAG: Final = "aws:eks:cluster-name"
