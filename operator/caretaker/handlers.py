@@ -87,7 +87,7 @@ class Presence:
     async def _problems(self, watched: Kinds) -> dict[KindInfo, str]:
         """Kind -> why it cannot be watched."""
         try:
-            found = await self._client.get(f"/apis/{API_VERSION}")
+            found: dict[str, Any] = await self._client.get(f"/apis/{API_VERSION}")
         except ApiError as error:
             if not error.not_found:
                 raise

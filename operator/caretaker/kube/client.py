@@ -26,27 +26,7 @@ METADATA_LIST_ONLY = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 NESTED_TOO_DEEP = "NestedTooDeep"
 # Paged attempts at a list whose continue token expires, before it is read in one piece.
 _PAGED_TRIES = 2
-
-
-class ReadOptions(TypedDict, total=False):
-    """Keywords of get()."""
-
-    params: Params | None
-    metadata_only: bool
-    timeout: float
-
-
-class WriteOptions(TypedDict, total=False):
-    """Keywords of create(); without a timeout it is the client's write_seconds."""
-
-    params: Params | None
-    timeout: float | None
-
-
-class PatchOptions(WriteOptions, total=False):
-    """Keywords of patch()."""
-
-    content_type: str
+_DICT: Any = dict  # the default type; `Any`, for that of the result follows from where it goes
 
 
 class ListOptions(TypedDict, total=False):
@@ -60,7 +40,7 @@ class ListOptions(TypedDict, total=False):
 class KubeClient(Transport):
     """One API server, and the verbs on it.
 
-    Reads are by quorum: no resourceVersion is sent. `type` is the type to decode into: a struct, None for a
+    Reads are by quorum: no resourceVersion is sent. `type` is the type to decode into: a struct, a
     dict, bytes or msgspec.Raw for the answer as it came. Every call raises ApiError (with status 200 and the
     reason NestedTooDeep for an answer that cannot be read), and
     msgspec.ValidationError naming the field that does not fit `type`; writes raise NotLeader too, and then
@@ -83,28 +63,22 @@ class KubeClient(Transport):
         """
         return cls(await RestConfig.load(kubeconfig, context), namespace=namespace_default, pool=pool)
 
-    @overload
-    async def get(self, path: str, type: type[T], **options: Unpack[ReadOptions]) -> T: ...
-
-    @overload
-    async def get(self, path: str, type: None = None, **options: Unpack[ReadOptions]) -> dict[str, Any]: ...
-
     async def get(
         self,
         path: str,
-        type: type[Any] | None = None,  # noqa: A002 - the word of the interface
+        type: type[T] = _DICT,  # noqa: A002 - the word of the interface
         *,
         params: Params | None = None,
         metadata_only: bool = False,
         timeout: float = READ_SECONDS,
-    ) -> Any:
+    ) -> T:
         """Read one object; metadata_only asks for a PartialObjectMetadata."""
         accept = METADATA_ONLY if metadata_only else JSON
         return _decode(await self.call(Request("get", path, params, accept, timeout=timeout)), type)
 
     @overload
     async def list(
-        self, path: str, item_type: type[T], *, each: None = None, **options: Unpack[ListOptions]
+        self, path: str, item_type: type[T] = ..., *, each: None = None, **options: Unpack[ListOptions]
     ) -> tuple[List[T], str]: ...
 
     @overload
@@ -112,15 +86,10 @@ class KubeClient(Transport):
         self, path: str, item_type: type[T], *, each: Callable[[T], R], **options: Unpack[ListOptions]
     ) -> tuple[List[R], str]: ...
 
-    @overload
-    async def list(
-        self, path: str, item_type: None = None, **options: Unpack[ListOptions]
-    ) -> tuple[List[dict[str, Any]], str]: ...
-
     async def list(
         self,
         path: str,
-        item_type: type[Any] | None = None,
+        item_type: Any = dict,
         *,
         each: Callable[[Any], Any] | None = None,
         params: Params | None = None,
@@ -133,9 +102,8 @@ class KubeClient(Transport):
         be held at once. metadata_only asks for PartialObjectMetadata. A continue token that expires (410)
         starts the list over: a partial list is never returned.
         """
-        wanted: Any = item_type or dict
         accept = METADATA_LIST_ONLY if metadata_only else JSON
-        decode = _page_decoder(wanted)
+        decode = _page_decoder(item_type)
         items: List[Any] = []
         token, tries = "", 0
         while True:
@@ -163,46 +131,30 @@ class KubeClient(Transport):
                 raise
             return None
 
-    @overload
-    async def create(self, path: str, body: Body, type: type[T], **options: Unpack[WriteOptions]) -> T: ...
-
-    @overload
-    async def create(
-        self, path: str, body: Body, type: None = None, **options: Unpack[WriteOptions]
-    ) -> dict[str, Any]: ...
-
     async def create(
         self,
         path: str,
         body: Body,
-        type: type[Any] | None = None,  # noqa: A002
+        type: type[T] = _DICT,  # noqa: A002
         *,
         params: Params | None = None,
         timeout: float | None = None,
-    ) -> Any:
+    ) -> T:
         """POST an object to its collection; its stored form."""
         seconds = timeout or self.write_seconds
         request = Request("create", path, params, body=_encode(body), timeout=seconds)
         return _decode(await self.call(request), type)
 
-    @overload
-    async def patch(self, path: str, body: Body, type: type[T], **options: Unpack[PatchOptions]) -> T: ...
-
-    @overload
-    async def patch(
-        self, path: str, body: Body, type: None = None, **options: Unpack[PatchOptions]
-    ) -> dict[str, Any]: ...
-
     async def patch(
         self,
         path: str,
         body: Body,
-        type: type[Any] | None = None,  # noqa: A002
+        type: type[T] = _DICT,  # noqa: A002
         *,
         content_type: str = "",
         params: Params | None = None,
         timeout: float | None = None,
-    ) -> Any:
+    ) -> T:
         """PATCH an object or a subresource; its stored form.
 
         The server checks a metadata.resourceVersion or metadata.uid in the body: 409 Conflict.
@@ -211,19 +163,13 @@ class KubeClient(Transport):
         request = Request("patch", path, params, JSON, _encode(body), seconds, content_type)
         return _decode(await self.call(request), type)
 
-    @overload
-    async def delete(self, path: str, *, type: type[T], body: Body | None = None) -> T: ...
-
-    @overload
-    async def delete(self, path: str, *, type: None = None, body: Body | None = None) -> dict[str, Any]: ...
-
     async def delete(
         self,
         path: str,
         *,
-        type: type[Any] | None = None,  # noqa: A002
+        type: type[T] = _DICT,  # noqa: A002
         body: Body | None = None,
-    ) -> Any:
+    ) -> T:
         """DELETE an object; body is its DeleteOptions (preconditions, gracePeriodSeconds).
 
         The answer is the object for Pods (gone, or with deletionTimestamp while it terminates), a Status
@@ -236,19 +182,17 @@ class KubeClient(Transport):
     async def urgent(self, request: Request, type: type[T]) -> T:  # noqa: A002
         """Send a request that passes neither the guard nor the queue for a slot: for the Lease's own, and for
         reviews of access, which change nothing."""
-        return cast(T, _decode(await self.call(request, urgent=True), type))
+        return _decode(await self.call(request, urgent=True), type)
 
 
 def _encode(body: Body) -> bytes:
     return body if isinstance(body, bytes) else msgspec.json.encode(body)
 
 
-def _decode(answer: bytes, wanted: Any) -> Any:
-    if wanted is bytes:
-        return answer
-    if wanted is msgspec.Raw:
-        return msgspec.Raw(answer)
-    return _decoder(wanted or dict)(answer)
+def _decode(answer: bytes, wanted: type[T]) -> T:
+    if wanted in (bytes, msgspec.Raw):
+        return wanted(answer)  # type: ignore[call-arg]
+    return cast(T, _decoder(cast(Any, wanted))(answer))
 
 
 @cache
