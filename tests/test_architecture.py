@@ -131,7 +131,7 @@ def test_every_metric_is_moved_by_some_code(package: str) -> None:
     code = "".join(module.read_text() for module in (MODULES if package == "obs" else own))
     declared, methods = set(), set()
     for text in (module.read_text() for module in own):
-        if found := re.findall(r"self\.(\w+) = (?:Counter|Gauge|Histogram)\(", text):
+        if found := re.findall(r"self\.(\w+) = (?i:counter|gauge|histogram)\(", text):
             declared.update(found)
             methods.update(re.findall(r"^    def ([a-z]\w+)\(self", text, re.MULTILINE))
     moved = r"\.{0}\.(labels|inc|observe|set|set_function)\(|GaugeSeries\(self\.{0}\)"

@@ -75,7 +75,9 @@ class WatchedResource:
         self._denied = asyncio.Event()
         self._refused = "list"  # the verb
         self._relist_reason = "start"
-        metrics.watch_reflector(self._resource, lambda: time.monotonic() - self.store.last_contact)
+        metrics.watches.age.labels(self._resource).set_function(
+            lambda: time.monotonic() - self.store.last_contact
+        )
 
     async def read_again(self) -> None:
         """A list that begins now. A refused one is not waited for: passes report that and do not plan."""
@@ -102,11 +104,11 @@ class WatchedResource:
         return None if self.store.synced.is_set() else "not listed yet"
 
     def _event(self, kind: str) -> None:
-        self._metrics.reflector_events.labels(self._resource).inc()
+        self._metrics.watches.events.labels(self._resource).inc()
         if kind in ("EXPIRED", "STALLED", "ERROR"):
             self._relist_reason = kind.lower()
         elif kind == "LIST":
-            self._metrics.reflector_relists.labels(self._resource, self._relist_reason).inc()
+            self._metrics.watches.relists.labels(self._resource, self._relist_reason).inc()
             self._relist_reason = "start"
 
     def _state(self, state: str, detail: str) -> None:
@@ -166,7 +168,7 @@ class Leadership:
             await cancel(leading)
         for kind in reversed(self._kinds):
             await kind.stop()
-        self._metrics.not_leading()
+        self._metrics.resources.clear()
 
 
 class App:
@@ -179,9 +181,9 @@ class App:
         self._metrics: Metrics = create_metrics(__version__)
         self._lag = LoopLag(self._metrics)
         self._queue = WorkQueue(backoff_scale=scale)
-        self._metrics.queue_depth.set_function(lambda: len(self._queue))
+        self._metrics.passes.queue_depth.set_function(lambda: len(self._queue))
         for info in settings.kinds:
-            self._metrics.paused.labels(info.kind).set_function(partial(self._queue.paused, info.kind))
+            self._metrics.passes.paused.labels(info.kind).set_function(partial(self._queue.paused, info.kind))
         self._resources = CustomResources(client, settings.kinds, settings.namespace, self._queue.add, scale)
         wirings = [WIRINGS[info.kind] for info in settings.kinds]
         watches = {watch.resource: watch for wiring in wirings for watch in wiring.watches}
@@ -203,7 +205,7 @@ class App:
         client.guard = self._aws.guard = self._lease.guard
         if settings.leader_elect:
             client.write_seconds *= scale  # a write must end before the Lease may
-        client.observe = self._metrics.api_request
+        client.observe = self._metrics.api.request
         client.permissions.on_change = self._permission
         self._stopping = asyncio.Event()
 
@@ -317,7 +319,7 @@ class App:
     def _permission(self, verb: str, resource: str, missing: bool) -> None:
         if missing:
             logger.warning("permission missing: %s %s; grant it in the operator's role", verb, resource)
-        self._metrics.permission(verb, resource, missing=missing)
+        self._metrics.api.permission(verb, resource, missing=missing)
 
     def _health(self) -> list[Check]:
         limit = STUCK_SECONDS * self._scale

@@ -7,9 +7,9 @@ all. It must not do I/O.
 from collections.abc import Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
-from caretaker.obs.series import GaugeSeries
+from caretaker.obs.series import GaugeSeries, makers
 
 # Buckets in seconds.
 RUNS: Final = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600)
@@ -21,32 +21,29 @@ class EcsMetrics:
     """Metrics of ECS targets. No series names an object."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.messages = Counter(
+        counter, _, histogram = makers(registry)
+        self.messages = counter(
             "caretaker_daemontask_ecs_messages_total",
             "Messages of ECS targets' queues, repetitions included, by result: Event, Other, Malformed.",
             ("result",),
-            registry=registry,
         )
-        self.events = Counter(
+        self.events = counter(
             "caretaker_daemontask_ecs_events_total",
             "Events of container instances, for each task that reads the queue, by result: Changed (the "
             "number may be another one), Unchanged (an agent, a task, a repetition), Foreign (of no cluster "
             "of the task).",
             ("result",),
-            registry=registry,
         )
-        self.looks = Counter(
+        self.looks = counter(
             "caretaker_daemontask_ecs_looks_total",
             "Looks at a cluster by result: InStep, Updated (desiredCount was set), LeftAlone (there is no "
             "service that could be kept, or a second look is to confirm what is gone), Failed.",
             ("result",),
-            registry=registry,
         )
-        self.lag = Histogram(
+        self.lag = histogram(
             "caretaker_daemontask_ecs_lag_seconds",
             "Time from the first event that was received of a change to the end of the look that it led to.",
             buckets=LAG,
-            registry=registry,
         )
 
     def message(self, result: str, number: int) -> None:
@@ -60,31 +57,28 @@ class DaemonTaskMetrics:
     STATES: Final = ("desired", "active", "succeeded", "failed", "pending", "blocked")
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge, histogram = makers(registry)
         self.ecs = EcsMetrics(registry)
-        self.nodes = Gauge(
+        self.nodes = gauge(
             "caretaker_daemontask_nodes",
             "Nodes of a DaemonTask by state, as in its status; state=desired is the sum of the others.",
             ("namespace", "name", "state"),
-            registry=registry,
         )
-        self.run_duration = Histogram(
+        self.run_duration = histogram(
             "caretaker_daemontask_run_duration_seconds",
             "Time from the creation of a run's Pod to its end.",
             buckets=RUNS,
-            registry=registry,
         )
-        self.runs = Counter(
+        self.runs = counter(
             "caretaker_daemontask_runs_total",
             "Pods that ended and were recorded, each attempt apart, by result: Succeeded, Failed, Retry.",
             ("result",),
-            registry=registry,
         )
-        self.result = Gauge(
+        self.result = gauge(
             "caretaker_daemontask_result",
             "What the runs of a DaemonTask told of its nodes, as in status.results: each Number's statistic, "
             "count, min, median, p95 or max.",
             ("namespace", "name", "result", "unit", "statistic"),
-            registry=registry,
         )
         self._results = GaugeSeries(self.result)
 

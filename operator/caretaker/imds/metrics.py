@@ -8,9 +8,9 @@ a series of their own. It must not do I/O.
 from collections.abc import Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
-from caretaker.obs.series import LabelLimiter
+from caretaker.obs.series import LabelLimiter, makers
 
 STATES: Final = ("compliant", "drifted", "pending", "failed", "unknown", "gone", "skipped")
 
@@ -19,17 +19,16 @@ class PolicyMetrics:
     """Metrics of the IMDSPolicy controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.nodes = Gauge(
+        counter, gauge, _ = makers(registry)
+        self.nodes = gauge(
             "caretaker_imds_nodes",
             f"Nodes that a policy means, by state: {', '.join(STATES)}.",
             ("name", "state"),
-            registry=registry,
         )
-        self.changes = Counter(
+        self.changes = counter(
             "caretaker_imds_changes_total",
             "Changes of an instance's metadata options by result: Changed, or the code of EC2's refusal.",
             ("result",),
-            registry=registry,
         )
         self._codes = LabelLimiter()
 

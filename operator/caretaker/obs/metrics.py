@@ -6,21 +6,13 @@ registry of its own, so tests and two operators in one process do not meet. Labe
 forget() drops its series. It must not do I/O.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    GCCollector,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-)
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from caretaker.api.conditions import READY, Condition, ConditionStatus
-from caretaker.obs.series import GaugeSeries, LabelLimiter
+from caretaker.obs.series import GaugeSeries, LabelLimiter, makers
 
 # Buckets in seconds.
 FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -38,28 +30,24 @@ class AwsMetrics:
     from endpoints, so only the first hundred have a series of their own."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = Counter(
+        counter, gauge, histogram = makers(registry)
+        self.requests = counter(
             "caretaker_aws_requests_total",
             f"Requests to AWS, retries too; code=OK, AWS's error code, or {NO_ANSWER} without answer.",
             ("service", "operation", "code"),
-            registry=registry,
         )
-        self.request_seconds = Histogram(
+        self.request_seconds = histogram(
             "caretaker_aws_request_seconds",
             "Time a request to AWS took until its answer was read; long polls excepted.",
             ("service", "operation"),
             buckets=AWS,
-            registry=registry,
         )
-        self.connections = Counter(
+        self.connections = counter(
             "caretaker_aws_connections_opened_total",
             "Connections opened to AWS; each costs a name look-up and a TLS handshake.",
             ("service",),
-            registry=registry,
         )
-        self.long_polls = Gauge(
-            "caretaker_aws_long_polls", "Long polls that wait for an answer of AWS now.", registry=registry
-        )
+        self.long_polls = gauge("caretaker_aws_long_polls", "Long polls that wait for an answer of AWS now.")
         self._codes = LabelLimiter()
 
     def request(self, service: str, operation: str, code: str, seconds: float | None) -> None:
@@ -82,17 +70,16 @@ class ResourceMetrics:
     resource has."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.ready = Gauge(
+        _, gauge, _ = makers(registry)
+        self.ready = gauge(
             "caretaker_ready",
             "1 where a resource's Ready condition is True, else 0; caretaker_condition has the reason.",
             ("kind", "namespace", "name"),
-            registry=registry,
         )
-        self.condition = Gauge(
+        self.condition = gauge(
             "caretaker_condition",
             "The conditions of a resource: 1 True, 0 False, -1 Unknown; its status has the message.",
             ("kind", "namespace", "name", "type", "reason"),
-            registry=registry,
         )
         self._conditions = GaugeSeries(self.condition)
 
@@ -114,144 +101,34 @@ class ResourceMetrics:
         self._conditions.clear()
 
 
-class Metrics:
-    """The series of one operator. Kinds make theirs in `registry`, from which `/metrics` is written."""
+class ApiMetrics:
+    """Metrics of requests to the Kubernetes API."""
 
-    def __init__(self, version: str, registry: CollectorRegistry) -> None:
-        self.registry = registry
-        self.resources = ResourceMetrics(registry)
-        self.aws = AwsMetrics(registry)
-        self.build_info = Gauge(
-            "caretaker_build_info", "Always 1; the label tells the version.", ("version",), registry=registry
-        )
-        self.build_info.labels(version).set(1)
-        self.leader = Gauge(
-            "caretaker_leader",
-            "1 while this process holds the Lease and may write, else 0.",
-            registry=registry,
-        )
-        self._requests(registry)
-        self._work(registry)
-        self._reflectors(registry)
-        self._loop(registry)
-
-    def _requests(self, registry: CollectorRegistry) -> None:
-        self.api_requests = Counter(
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge, histogram = makers(registry)
+        self.requests = counter(
             "caretaker_api_requests_total",
             f"Requests to the Kubernetes API by HTTP status; code={NO_ANSWER} where no answer came.",
             ("verb", "resource", "code"),
-            registry=registry,
         )
-        self.api_request_seconds = Histogram(
+        self.request_seconds = histogram(
             "caretaker_api_request_seconds",
             "Time a request to the Kubernetes API took until its answer was read; watches excepted.",
             ("verb", "resource"),
             buckets=FAST,
-            registry=registry,
         )
-        self.missing_permission = Gauge(
+        self.missing_permission = gauge(
             "caretaker_missing_permission",
             "1 while the API refuses this verb on this resource (403): grant it in caretaker's role.",
             ("verb", "resource"),
-            registry=registry,
         )
-
-    def _work(self, registry: CollectorRegistry) -> None:
-        self.reconcile = Histogram(
-            "caretaker_reconcile_seconds",
-            "Time one pass over a resource took, from gather to after.",
-            ("kind",),
-            buckets=FAST,
-            registry=registry,
-        )
-        self.reconcile_errors = Counter(
-            "caretaker_reconcile_errors_total",
-            "Passes that ended in an error, by kind of resource and reason; they are tried again.",
-            ("kind", "reason"),
-            registry=registry,
-        )
-        self.plan_cpu = Histogram(
-            "caretaker_plan_cpu_seconds",
-            "CPU time one planning step took: the event loop does nothing else meanwhile.",
-            ("kind",),
-            buckets=PLAN,
-            registry=registry,
-        )
-        self.pass_cpu = Histogram(
-            "caretaker_pass_cpu_seconds",
-            "CPU time one pass took on the event loop, with the tasks that it began.",
-            ("kind",),
-            buckets=FAST,
-            registry=registry,
-        )
-        self.long_steps = Counter(
-            "caretaker_long_steps_total",
-            "Steps of passes that held the event loop for 50 ms of CPU time or longer.",
-            ("kind",),
-            registry=registry,
-        )
-        self.queue_depth = Gauge(
-            "caretaker_queue_depth", "Objects that wait for a pass, delayed ones excepted.", registry=registry
-        )
-        self.paused = Gauge(
-            "caretaker_paused_resources",
-            "Resources whose next pass is delayed: they took more CPU than one may use, or are large.",
-            ("kind",),
-            registry=registry,
-        )
-        self.queue_wait = Histogram(
-            "caretaker_queue_wait_seconds",
-            "Time an object waited for its pass after it was due.",
-            buckets=FAST,
-            registry=registry,
-        )
-        self._reasons = LabelLimiter()
         self._refused = LabelLimiter()
 
-    def _reflectors(self, registry: CollectorRegistry) -> None:
-        self.reflector_events = Counter(
-            "caretaker_reflector_events_total",
-            "Watch events received, bookmarks included.",
-            ("resource",),
-            registry=registry,
-        )
-        self.reflector_relists = Counter(
-            "caretaker_reflector_relists_total",
-            "Full lists of a watched resource, by what made one necessary.",
-            ("resource", "reason"),
-            registry=registry,
-        )
-        self.reflector_age = Gauge(
-            "caretaker_reflector_age_seconds",
-            "Time since anything, bookmarks included, was last heard of a watched resource.",
-            ("resource",),
-            registry=registry,
-        )
-
-    def _loop(self, registry: CollectorRegistry) -> None:
-        self.loop_lag = Histogram(
-            "caretaker_loop_lag_seconds",
-            "How late the event loop woke a task that slept for 0.1 s.",
-            buckets=LAG,
-            registry=registry,
-        )
-        self.loop_lag_max = Gauge(
-            "caretaker_loop_lag_max_seconds", "The largest loop lag of the last minute.", registry=registry
-        )
-
-    def api_request(self, verb: str, resource: str, code: int, seconds: float) -> None:
+    def request(self, verb: str, resource: str, code: int, seconds: float) -> None:
         """Count one request. `code` is the HTTP status, 0 where no answer came; `seconds` its duration."""
-        self.api_requests.labels(verb, resource, str(code) if code else NO_ANSWER).inc()
+        self.requests.labels(verb, resource, str(code) if code else NO_ANSWER).inc()
         if verb != "watch":
-            self.api_request_seconds.labels(verb, resource).observe(seconds)
-
-    def reconcile_error(self, kind: str, reason: str) -> None:
-        """One pass over an object of `kind` ended in an error and is tried again."""
-        self.reconcile_errors.labels(kind, self._reasons(reason)).inc()
-
-    def not_leading(self) -> None:
-        """Drop the series that name a resource: the leader shows them. Each kind drops its own in stop()."""
-        self.resources.clear()
+            self.request_seconds.labels(verb, resource).observe(seconds)
 
     def permission(self, verb: str, resource: str, *, missing: bool) -> None:
         """Set whether RBAC refuses `verb` on `resource`.
@@ -261,9 +138,103 @@ class Metrics:
         # The text of a refusal, which a webhook may have written.
         self.missing_permission.labels(self._refused(verb), self._refused(resource)).set(1 if missing else 0)
 
-    def watch_reflector(self, resource: str, age: Callable[[], float]) -> None:
-        """Read `age`, seconds since the reflector of `resource` last heard anything, at each scrape."""
-        self.reflector_age.labels(resource).set_function(age)
+
+class PassMetrics:
+    """Metrics of passes and of their queue."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge, histogram = makers(registry)
+        self.seconds = histogram(
+            "caretaker_reconcile_seconds",
+            "Time one pass over a resource took, from gather to after.",
+            ("kind",),
+            buckets=FAST,
+        )
+        self.errors = counter(
+            "caretaker_reconcile_errors_total",
+            "Passes that ended in an error, by kind of resource and reason; they are tried again.",
+            ("kind", "reason"),
+        )
+        self.plan_cpu = histogram(
+            "caretaker_plan_cpu_seconds",
+            "CPU time one planning step took: the event loop does nothing else meanwhile.",
+            ("kind",),
+            buckets=PLAN,
+        )
+        self.cpu = histogram(
+            "caretaker_pass_cpu_seconds",
+            "CPU time one pass took on the event loop, with the tasks that it began.",
+            ("kind",),
+            buckets=FAST,
+        )
+        self.long_steps = counter(
+            "caretaker_long_steps_total",
+            "Steps of passes that held the event loop for 50 ms of CPU time or longer.",
+            ("kind",),
+        )
+        self.queue_depth = gauge(
+            "caretaker_queue_depth", "Objects that wait for a pass, delayed ones excepted."
+        )
+        self.paused = gauge(
+            "caretaker_paused_resources",
+            "Resources whose next pass is delayed: they took more CPU than one may use, or are large.",
+            ("kind",),
+        )
+        self.queue_wait = histogram(
+            "caretaker_queue_wait_seconds",
+            "Time an object waited for its pass after it was due.",
+            buckets=FAST,
+        )
+        self._reasons = LabelLimiter()
+
+    def error(self, kind: str, reason: str) -> None:
+        """One pass over an object of `kind` ended in an error and is tried again."""
+        self.errors.labels(kind, self._reasons(reason)).inc()
+
+
+class WatchMetrics:
+    """Metrics of watches of the core API."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge, _ = makers(registry)
+        self.events = counter(
+            "caretaker_reflector_events_total", "Watch events received, bookmarks included.", ("resource",)
+        )
+        self.relists = counter(
+            "caretaker_reflector_relists_total",
+            "Full lists of a watched resource, by what made one necessary.",
+            ("resource", "reason"),
+        )
+        self.age = gauge(
+            "caretaker_reflector_age_seconds",
+            "Time since anything, bookmarks included, was last heard of a watched resource.",
+            ("resource",),
+        )
+
+
+class Metrics:
+    """The series of one operator. Kinds make theirs in `registry`, from which `/metrics` is written."""
+
+    def __init__(self, version: str, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.api = ApiMetrics(registry)
+        self.aws = AwsMetrics(registry)
+        self.passes = PassMetrics(registry)
+        self.resources = ResourceMetrics(registry)
+        self.watches = WatchMetrics(registry)
+        _, gauge, histogram = makers(registry)
+        gauge("caretaker_build_info", "Always 1; the label tells the version.", ("version",)).labels(
+            version
+        ).set(1)
+        self.leader = gauge("caretaker_leader", "1 while this process holds the Lease and may write, else 0.")
+        self.loop_lag = histogram(
+            "caretaker_loop_lag_seconds",
+            "How late the event loop woke a task that slept for 0.1 s.",
+            buckets=LAG,
+        )
+        self.loop_lag_max = gauge(
+            "caretaker_loop_lag_max_seconds", "The largest loop lag of the last minute."
+        )
 
 
 def process_registry() -> CollectorRegistry:

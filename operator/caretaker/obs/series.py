@@ -5,14 +5,24 @@ and drops the series of a gauge that an object no longer has. It must not do I/O
 import re
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 OTHER: Final = "other"
 MAX_VALUES: Final = 100  # different words of one LabelLimiter
 Labels = tuple[str, ...]
 _WORD: Final = re.compile(r"[A-Za-z][\w./]{0,79}")
+
+
+def makers(registry: CollectorRegistry) -> tuple[partial[Counter], partial[Gauge], partial[Histogram]]:
+    """What makes metrics in a registry."""
+    return (
+        partial(Counter, registry=registry),
+        partial(Gauge, registry=registry),
+        partial(Histogram, registry=registry),
+    )
 
 
 class LabelLimiter:

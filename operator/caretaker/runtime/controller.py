@@ -191,7 +191,7 @@ class Controller:
     async def _work(self, stopping: asyncio.Event) -> None:
         while (found := await self._queue.get(stopping)) is not None:
             key, waited = found
-            self._metrics.queue_wait.observe(waited)
+            self._metrics.passes.queue_wait.observe(waited)
             try:
                 await self.run_pass(key)
             finally:
@@ -218,13 +218,13 @@ class Controller:
                 self._queue.retry(key, at_most=CONFLICT_MAX)
             except Retry as retry:
                 delay = self._queue.retry(key)
-                self._metrics.reconcile_error(key.kind, "Retry")
+                self._metrics.passes.error(key.kind, "Retry")
                 logger.warning("%s; again in %.1f s", retry, delay)
             except ApiError as error:
                 await self._api_error(key, error)
             except Exception:
                 delay = self._queue.retry(key)
-                self._metrics.reconcile_error(key.kind, "Unexpected")
+                self._metrics.passes.error(key.kind, "Unexpected")
                 logger.exception("the pass failed; again in %.1f s", delay)
             else:
                 self._schedule(key, follow)
@@ -266,7 +266,7 @@ class Controller:
                 await self._recorder.post(
                     _ref(key, subject.meta.uid), [*kind.events(snapshot, plan, status), *more]
                 )
-        self._metrics.reconcile.labels(key.kind).observe(time.perf_counter() - started)
+        self._metrics.passes.seconds.labels(key.kind).observe(time.perf_counter() - started)
         return follow
 
     def _show(self, key: Key, conditions: Iterable[Condition]) -> None:
@@ -275,7 +275,7 @@ class Controller:
     def _plan(self, kind: Kind[Any, Any, Any], snapshot: Any) -> Any:
         started = time.thread_time()
         plan = kind.plan(snapshot)
-        self._metrics.plan_cpu.labels(kind.kind).observe(time.thread_time() - started)
+        self._metrics.passes.plan_cpu.labels(kind.kind).observe(time.thread_time() - started)
         return plan
 
     async def _write_status(self, key: Key, subject: Subject, status: Any, follow: Next) -> bool:
@@ -318,7 +318,7 @@ class Controller:
             self._queue.retry(key, at_most=CONFLICT_MAX)
             return
         delay = self._queue.retry(key, error.retry_after or 0.0)
-        self._metrics.reconcile_error(key.kind, error.reason or str(error.status))
+        self._metrics.passes.error(key.kind, error.reason or str(error.status))
         logger.warning("%s; again in %.1f s", error, delay)
         if error.missing_permission is not None:
             await self._show_denied(key, error)

@@ -167,8 +167,8 @@ class CpuThrottle:
 
     def _budget(self, key: Key) -> _Budget:
         if key not in self._budgets:
-            long = self._metrics.long_steps.labels(key.kind)
-            observe = self._metrics.pass_cpu.labels(key.kind).observe
+            long = self._metrics.passes.long_steps.labels(key.kind)
+            observe = self._metrics.passes.cpu.labels(key.kind).observe
             self._budgets[key] = _Budget(CpuMeter(lambda _: long.inc()), self._clock(), observe)
         return self._budgets[key]
 

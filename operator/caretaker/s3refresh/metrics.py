@@ -6,8 +6,9 @@ object: forget() drops its series, clear() those of all.
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
+from caretaker.obs.series import makers
 from caretaker.s3refresh.debounce import UNKNOWN, TargetState
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 
@@ -21,66 +22,57 @@ class S3RefreshMetrics:
     """Metrics of the S3AggregatedRefresh controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.events = Counter(
+        counter, gauge, histogram = makers(registry)
+        self.events = counter(
             "caretaker_s3refresh_events_total",
             "Object events that are on record or need not be, by result: Matched, Filtered, Unmatched.",
             ("result",),
-            registry=registry,
         )
-        self.malformed = Counter(
+        self.malformed = counter(
             "caretaker_s3refresh_malformed_messages_total",
             "Messages that could not be read, repetitions included.",
-            registry=registry,
         )
-        self.refreshes = Counter(
+        self.refreshes = counter(
             "caretaker_s3refresh_refreshes_total",
             "Calls by result: Accepted, Failed, Unknown; a Job that fails is both Accepted and Failed.",
             ("result",),
-            registry=registry,
         )
-        self.events_per_refresh = Histogram(
+        self.events_per_refresh = histogram(
             "caretaker_s3refresh_events_per_refresh",
             "Matched events since the resource's last accepted refresh.",
             buckets=EVENTS,
-            registry=registry,
         )
-        self.folders = Counter(
+        self.folders = counter(
             "caretaker_s3refresh_folders_refreshed_total",
             "Folders named in accepted refreshes.",
-            registry=registry,
         )
-        self.duration = Histogram(
+        self.duration = histogram(
             "caretaker_s3refresh_refresh_duration_seconds",
             "Time from a refresh's acceptance to its end, where that is told.",
             buckets=SECONDS,
-            registry=registry,
         )
-        self.lag = Histogram(
+        self.lag = histogram(
             "caretaker_s3refresh_lag_seconds",
             "Time from the first event of a refresh to its acceptance.",
             buckets=SECONDS,
-            registry=registry,
         )
-        self.dirty = Gauge(
+        self.dirty = gauge(
             "caretaker_s3refresh_dirty_targets",
             "Targets of a resource whose refresh is still to come.",
             ("namespace", "name"),
-            registry=registry,
         )
 
-        self.due = Gauge(
+        self.due = gauge(
             "caretaker_s3refresh_due_timestamp_seconds",
             "When the oldest change that waits for a refresh is spec.debounce.maxDelay old, in seconds since "
             "1970; 0 while nothing waits, or suspended.",
             ("namespace", "name"),
-            registry=registry,
         )
-        self.queue = Gauge(
+        self.queue = gauge(
             "caretaker_s3refresh_queue_messages",
             "Messages of a resource's queue as in status.queue, looked at once a minute at most: visible, "
             "in_flight, and dead, those in its dead-letter queue.",
             ("namespace", "name", "state"),
-            registry=registry,
         )
 
     def show(self, name: tuple[str, str], dirty: int, due: float) -> None:

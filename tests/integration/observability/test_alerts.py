@@ -66,8 +66,8 @@ def healthy() -> dict[str, str]:
     metrics = AllMetrics()
     metrics.leader.set(1)
     metrics.loop_lag_max.set(0.05)
-    metrics.watch_reflector("pods", lambda: 60.0)
-    metrics.permission("create", "pods", missing=False)
+    metrics.watches.age.labels("pods").set_function(lambda: 60.0)
+    metrics.api.permission("create", "pods", missing=False)
     for kind, reason in (("DaemonTask", "RolloutComplete"), ("S3AggregatedRefresh", "Consuming")):
         metrics.resources.show((kind, "ns", "r"), [Condition("Ready", "True", reason)])
     enforcing = [
@@ -79,7 +79,7 @@ def healthy() -> dict[str, str]:
     metrics.s3refresh.messages(("ns", "r"), 3, 2, 0)
     metrics.imds.found("r", {**dict.fromkeys(STATES, 0), "compliant": 20})
     metrics.imds.changed("Changed")
-    metrics.api_request("list", "nodes", 200, 0.1)
+    metrics.api.request("list", "nodes", 200, 0.1)
     metrics.aws.request("ec2", "DescribeInstances", "OK", 0.1)
     metrics.aws.request("ec2", "ModifyInstanceMetadataOptions", "DryRunOperation", 0.1)
     own = ("job", "pod")

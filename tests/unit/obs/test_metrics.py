@@ -175,7 +175,7 @@ def test_whoever_does_not_lead_tells_of_no_resource(metrics: AllMetrics) -> None
     metrics.s3refresh.show(("ns", "r"), 1, 1000.0)
     metrics.s3refresh.messages(("ns", "r"), 3, 2, 1)
     metrics.imds.found("p", dict.fromkeys(STATES, 1))
-    metrics.not_leading()
+    metrics.resources.clear()
     for kind in (metrics.daemontask, metrics.s3refresh, metrics.imds):  # each kind's stop(): test_contract.py
         kind.clear()
     assert [series for series in scrape(metrics) if "name=" in series] == []
@@ -201,7 +201,7 @@ def test_a_state_that_is_not_told_is_zero(metrics: AllMetrics) -> None:
     ],
 )
 def test_a_request_is_counted(metrics: AllMetrics, verb: str, code: int, label: str, timed: int) -> None:
-    metrics.api_request(verb, "pods", code, 0.02)
+    metrics.api.request(verb, "pods", code, 0.02)
     samples = scrape(metrics)
     labels = f'code="{label}",resource="pods",verb="{verb}"'
     assert samples[f"caretaker_api_requests_total{{{labels}}}"] == 1
@@ -211,15 +211,15 @@ def test_a_request_is_counted(metrics: AllMetrics, verb: str, code: int, label: 
 
 def test_a_missing_permission_shows_until_it_is_granted(metrics: AllMetrics) -> None:
     series = 'caretaker_missing_permission{resource="pods",verb="create"}'
-    metrics.permission("create", "pods", missing=True)
+    metrics.api.permission("create", "pods", missing=True)
     assert scrape(metrics)[series] == 1
-    metrics.permission("create", "pods", missing=False)
+    metrics.api.permission("create", "pods", missing=False)
     assert scrape(metrics)[series] == 0
 
 
 def test_a_reflectors_age_is_read_at_the_scrape(metrics: AllMetrics) -> None:
     ages = iter((1.0, 2.0))
-    metrics.watch_reflector("nodes", lambda: next(ages))
+    metrics.watches.age.labels("nodes").set_function(lambda: next(ages))
     series = 'caretaker_reflector_age_seconds{resource="nodes"}'
     assert [scrape(metrics)[series] for _ in range(2)] == [1.0, 2.0]
 

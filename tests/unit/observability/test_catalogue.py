@@ -45,7 +45,7 @@ def work(metrics: AllMetrics, objects: int) -> None:
         ready = [Condition("Ready", "False", "Paused", f"{NODE}: {number}")]
         for kind, namespace in (("DaemonTask", "ns"), ("S3AggregatedRefresh", "ns"), ("IMDSPolicy", "")):
             metrics.resources.show((kind, namespace, name), ready)
-            metrics.reconcile_error(kind, f"Reason{number}")
+            metrics.passes.error(kind, f"Reason{number}")
         metrics.daemontask.set_nodes("ns", name, {"desired": number})
         metrics.daemontask.set_results("ns", name, {("freePercent", "%", "min"): number})
         metrics.daemontask.runs.labels("Succeeded").inc()
@@ -53,8 +53,8 @@ def work(metrics: AllMetrics, objects: int) -> None:
         metrics.s3refresh.messages(("ns", name), number, 0, 0)
         metrics.imds.found(name, dict.fromkeys(STATES, number))
         metrics.imds.changed(f"Code{number}")
-        metrics.permission(f"verb{number}", f"resources{number}", missing=True)
-        metrics.api_request("create", "pods", 201, 0.01)
+        metrics.api.permission(f"verb{number}", f"resources{number}", missing=True)
+        metrics.api.request("create", "pods", 201, 0.01)
         metrics.aws.request("ec2", "DescribeInstances", f"Code{number}", 0.1)
         metrics.aws.request("sqs", "ReceiveMessage", f"no word: {number}", 0.1)
 
