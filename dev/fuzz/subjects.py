@@ -12,8 +12,8 @@ import msgspec
 
 from caretaker.api import durations, times
 from caretaker.api.aws import AwsSpec
+from caretaker.api.conditions import ObjectRef
 from caretaker.api.daemontask import Result, Status
-from caretaker.api.events import ObjectRef
 from caretaker.api.grants import Grants, refusals
 from caretaker.api.objects import Node, WireMeta, WireNode, WirePod
 from caretaker.api.s3refresh import Filter

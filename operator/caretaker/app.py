@@ -202,7 +202,7 @@ class App:
             controller, kinds, tuple(self._watched.values()), self._resources, self._metrics
         )
         self._lease = self._make_lease()
-        client.guard = self._aws.guard = self._lease.guard
+        client.guard = self._aws.hooks.guard = self._lease.guard
         if settings.leader_elect:
             client.write_seconds *= scale  # a write must end before the Lease may
         client.observe = self._metrics.api.request
@@ -302,7 +302,7 @@ class App:
             ),
             rates={"ec2": scaled_rate("ec2", self._scale)},
         )
-        made.observer = self._metrics.aws
+        made.hooks.observer = self._metrics.aws
         return made
 
     def _make_lease(self) -> Lease | NoLease:

@@ -265,15 +265,11 @@ def _add(parser: argparse.ArgumentParser, sources: tuple[_Source, ...]) -> None:
     # No argparse types, choices or defaults: absent must stay distinguishable, `load` reports faults, and a
     # sub-parser's default would undo a flag that stands before its command.
     for source in sources:
-        how: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(source)}
+        how: dict[str, Any] = {"default": argparse.SUPPRESS, "help": f"{source.about} ({source.variable})"}
         if source.read is flag:
             parser.add_argument(source.flag, action=argparse.BooleanOptionalAction, **how)
         elif source.flag:
             parser.add_argument(source.flag, metavar=source.flag.rpartition("-")[2].upper(), **how)
-
-
-def _help(source: _Source) -> str:
-    return f"{source.about} ({source.variable})"
 
 
 def load(

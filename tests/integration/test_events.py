@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from caretaker.api.conditions import Event, ObjectRef
 from caretaker.kube.client import KubeClient
-from caretaker.runtime.events import Event, EventRecorder, ObjectRef
+from caretaker.runtime.events import EventRecorder
 from testbed.admin import Admin, path
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy

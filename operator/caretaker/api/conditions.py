@@ -1,4 +1,4 @@
-"""Conditions as kstatus reads them, and every condition type and reason that caretaker sets.
+"""Conditions as kstatus reads them, each type and reason that caretaker sets, and Events as values.
 
 Rules: Ready summarises and is always present. Reconciling and Stalled are abnormal-true: present only
 while True. lastTransitionTime moves only when a condition's status changes
@@ -251,3 +251,21 @@ def merge(previous: Iterable[Condition], wanted: Iterable[Condition], now: str) 
             )
         )
     return tuple(merged)
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A transition: `reason` in CamelCase, `message` for a person. runtime/events.py posts it."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+class ObjectRef(msgspec.Struct, frozen=True):
+    """The object that an Event is about. `namespace` is empty for a cluster-scoped one."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Self, cast
 
 from caretaker.aws.bucket import Limiter
-from caretaker.aws.connections import Hooks, Observer, RequestBlocked
+from caretaker.aws.connections import Hooks, RequestBlocked
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
@@ -29,10 +29,10 @@ from caretaker.aws.threads import DaemonPool
 class Aws:
     """All calls to AWS.
 
-    guard     called before each write, in the thread that sends it, with the seconds the write may take;
-              it raises (NotLeader) to prevent the write
-    observer  notified of requests, connections and long polls, in their threads
-    rates     overrides of services.policy, by service
+    hooks  `hooks.guard` is called before each write, in the thread that sends it, with the seconds the write
+           may take; it raises (NotLeader) to prevent the write. `hooks.observer` is notified of requests,
+           connections and long polls, in their threads
+    rates  overrides of services.policy, by service
 
     Calls raise AwsError and the guard's errors. A cancelled call that was already sent goes on: its outcome
     is not known.
@@ -46,8 +46,8 @@ class Aws:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         options = options or Options()
-        self._hooks = Hooks(options.connect_seconds, options.read_seconds)
-        self._clients = ClientPool(options, self._hooks, now=now)
+        self.hooks = Hooks(options.connect_seconds, options.read_seconds)
+        self._clients = ClientPool(options, self.hooks, now=now)
         self._calls = DaemonPool("aws-call", options.threads)
         self._polls = DaemonPool("aws-poll", options.polls)
         # A tenant may run the endpoint, or the name server of its host, and delay every answer.
@@ -62,24 +62,6 @@ class Aws:
         self._per_client = options.per_client
         self._semaphores: dict[tuple[ClientKey, str], _ClientSemaphore] = {}
         self._roles: dict[Identity, asyncio.Lock] = {}
-
-    @property
-    def guard(self) -> Callable[[float], None] | None:
-        """See the class."""
-        return self._hooks.guard
-
-    @guard.setter
-    def guard(self, guard: Callable[[float], None] | None) -> None:
-        self._hooks.guard = guard
-
-    @property
-    def observer(self) -> Observer | None:
-        """See the class."""
-        return self._hooks.observer
-
-    @observer.setter
-    def observer(self, observer: Observer | None) -> None:
-        self._hooks.observer = observer
 
     async def call(self, client_key: ClientKey, operation: str, /, **params: Any) -> dict[str, Any]:
         """One operation (`describe_instances`) with AWS's own parameter names; the decoded answer."""
@@ -195,7 +177,7 @@ class Aws:
 
     @contextlib.contextmanager
     def _counted(self, *, poll: bool) -> Iterator[None]:
-        observer = self.observer if poll else None
+        observer = self.hooks.observer if poll else None
         if observer is not None:
             observer.polls(+1)
         try:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from caretaker.api.conditions import PROGRESSING
+from caretaker.api.conditions import PROGRESSING, Event
 from caretaker.api.daemontask import DaemonTask, FormerRevision, Status
-from caretaker.api.events import Event
 from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.apply import Applier
 from caretaker.daemontask.bulk import PAUSE

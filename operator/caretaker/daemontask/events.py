@@ -12,9 +12,8 @@ from typing import Final
 import msgspec
 
 from caretaker.api import conditions as c
-from caretaker.api.conditions import Condition, Reason
+from caretaker.api.conditions import Condition, Event, Reason
 from caretaker.api.daemontask import PostedEvent, Rollout, Status
-from caretaker.api.events import Event
 from caretaker.api.times import format_time, parse_time
 
 QUIET: Final = 12 * 3600.0

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from caretaker.api.conditions import Event
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.events import Event
 from caretaker.api.grants import CLUSTER, Grants, refusals
 from caretaker.api.imds import Spec, Status
 from caretaker.api.objects import Node

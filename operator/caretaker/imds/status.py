@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from caretaker.api import conditions as c
+from caretaker.api.conditions import Event
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.events import Event
 from caretaker.api.imds import (
     MAX_COMMAND,
     MAX_COMMANDS,

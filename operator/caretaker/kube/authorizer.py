@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -26,7 +26,6 @@ REFUSED_SECONDS: Final = 10.0
 CACHED: Final = 256  # results of each kind
 AT_ONCE: Final = 2  # concurrent reviews: requests with invented tokens must not load the API server
 
-T = TypeVar("T")
 _Results = dict[bytes, tuple[float, HTTPStatus]]  # hash -> (expiry, result); oldest first
 
 
@@ -37,21 +36,16 @@ class _User(msgspec.Struct):
     extra: dict[str, list[str]] | None = None
 
 
-class _TokenStatus(msgspec.Struct):
+class _Status(msgspec.Struct):
+    """Of a TokenReview, or of a SubjectAccessReview."""
+
     authenticated: bool = False
     user: _User = msgspec.field(default_factory=_User)
-
-
-class _TokenReview(msgspec.Struct):
-    status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
-
-
-class _AccessStatus(msgspec.Struct):
     allowed: bool = False
 
 
-class _AccessReview(msgspec.Struct):
-    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
+class _Review(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 class DelegatingAuthorizer:
@@ -101,10 +95,10 @@ class DelegatingAuthorizer:
         results[key] = (self._clock() + (ALLOWED_SECONDS if allowed else REFUSED_SECONDS), status)
 
     async def _authorize(self, token: str) -> HTTPStatus:
-        review = await self._review("authentication", "TokenReview", {"token": token}, _TokenReview)
-        if not review.status.authenticated:
+        review = await self._review("authentication", "TokenReview", {"token": token})
+        if not review.authenticated:
             return HTTPStatus.UNAUTHORIZED
-        user = review.status.user
+        user = review.user
         spec = {
             "user": user.username,
             "uid": user.uid,
@@ -112,12 +106,12 @@ class DelegatingAuthorizer:
             "extra": user.extra or {},
             "nonResourceAttributes": {"path": PATH, "verb": "get"},
         }
-        access = await self._review("authorization", "SubjectAccessReview", spec, _AccessReview)
-        return HTTPStatus.OK if access.status.allowed else HTTPStatus.FORBIDDEN
+        access = await self._review("authorization", "SubjectAccessReview", spec)
+        return HTTPStatus.OK if access.allowed else HTTPStatus.FORBIDDEN
 
-    async def _review(self, group: str, kind: str, spec: dict[str, Any], answer: type[T]) -> T:
+    async def _review(self, group: str, kind: str, spec: dict[str, Any]) -> _Status:
         """Reviews change nothing, so a standby may create them, too."""
         body = msgspec.json.encode({"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec})
         path = f"/apis/{group}.k8s.io/v1/{kind.lower()}s"
         request = Request("create", path, body=body, timeout=self._client.write_seconds)
-        return await self._client.urgent(request, answer)
+        return (await self._client.urgent(request, _Review)).status

@@ -168,8 +168,6 @@ class Reflector(Generic[R]):
         self._attempt: asyncio.Task[ApiError | None] | None = None
         self._wake = asyncio.Event()
 
-    # ---------------------------------------------------------------- running
-
     async def run(self) -> None:
         """List and watch until cancelled."""
         backoff = _Backoff(self._options)
@@ -243,8 +241,6 @@ class Reflector(Generic[R]):
         else:
             self._hooks.event("ERROR")
 
-    # --------------------------------------------------------------- listing
-
     async def _list(self) -> None:
         waiting_before = len(self._waiting)  # calls during this list need another one
         of = self._of
@@ -261,8 +257,6 @@ class Reflector(Generic[R]):
     def _listed(self, wire: Wire) -> tuple[R, int]:
         self.due = time.monotonic()
         return self._of.record(wire), int(wire.metadata.resource_version)
-
-    # -------------------------------------------------------------- watching
 
     async def _watch(self) -> None:
         params = {

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from caretaker.api.conditions import Condition, Reason
+from caretaker.api.conditions import Condition, Event, ObjectRef, Reason
 from caretaker.api.names import API_VERSION
 from caretaker.api.objects import WireMeta
 from caretaker.api.times import format_time
@@ -23,7 +23,7 @@ from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime import permission_conditions
 from caretaker.runtime.cpu import CpuThrottle, new_task, with_condition
-from caretaker.runtime.events import Event, EventRecorder, ObjectRef
+from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.work_queue import CONFLICT_MAX, PER_NAMESPACE, Key, WorkQueue
 
 logger = logging.getLogger(__name__)

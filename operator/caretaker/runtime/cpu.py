@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from caretaker.api import conditions as c
-from caretaker.api.conditions import Condition, CpuReason
-from caretaker.api.events import Event
+from caretaker.api.conditions import Condition, CpuReason, Event
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
 from caretaker.runtime.work_queue import Key

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from caretaker.api.events import Event, ObjectRef
+from caretaker.api.conditions import Event, ObjectRef
 from caretaker.api.hashing import h10
 from caretaker.api.times import format_time
 from caretaker.kube.errors import ApiError, NotLeader
@@ -23,8 +23,6 @@ REMEMBERED: Final = 4096  # (uid, reason, message) hashes, some 150 bytes each
 MAX_MESSAGE_BYTES: Final = 1024  # ValidateEventCreate in k8s.io/kubernetes/pkg/apis/core/validation/events.go
 COMPONENT: Final = "caretaker"
 _ELLIPSIS: Final = "..."
-
-__all__ = ["Event", "EventRecorder", "EventSink", "ObjectRef"]
 
 log = logging.getLogger(__name__)
 

@@ -127,8 +127,6 @@ class Lease:
         self._seen = _Seen()
         self._last_error = ""
 
-    # --------------------------------------------------------------- public
-
     @property
     def holder(self) -> str:
         """The holder that was seen last; "" = none."""
@@ -160,8 +158,6 @@ class Lease:
             await self._acquire()
             await self._lead(on_started, on_stopped)
 
-    # ---------------------------------------------------------------- following
-
     async def _acquire(self) -> None:
         while True:
             if await self._attempt(self._try_acquire()):
@@ -179,8 +175,6 @@ class Lease:
             return await self._create()
         changes_hands = self.holder != self.identity
         return await self._write(self._spec(self._seen.transitions + 1 if changes_hands else None))
-
-    # ------------------------------------------------------------------ leading
 
     async def _lead(self, on_started: Callback, on_stopped: Callback) -> None:
         work = asyncio.create_task(_call(on_started))
@@ -232,8 +226,6 @@ class Lease:
                 await self._write(body)
         except (ApiError, TimeoutError) as error:
             log.warning("could not release %s, it runs out by itself: %s", self._path, error)
-
-    # ----------------------------------------------------------------- requests
 
     async def _attempt(self, attempt: Awaitable[bool]) -> bool:
         """The attempt's result; False when the API server fails, which is logged once."""

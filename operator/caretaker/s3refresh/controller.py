@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from caretaker.api.events import Event
+from caretaker.api.conditions import Event
 from caretaker.api.s3refresh import Status
 from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.work_queue import Key

@@ -7,8 +7,8 @@ a restart repeats nothing. Never one per S3 event.
 from collections.abc import Iterator, Mapping
 
 from caretaker.api import conditions as c
+from caretaker.api.conditions import Event
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.events import Event
 from caretaker.api.s3refresh import Status, TargetStatus
 from caretaker.api.times import format_time
 from caretaker.s3refresh import status_codec

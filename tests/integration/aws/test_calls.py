@@ -70,7 +70,7 @@ class TestConnections:
 
     async def test_opened_connections_and_requests_are_counted(self, fake: FakeAws, aws: Aws) -> None:
         registry = CollectorRegistry()
-        aws.observer = AwsMetrics(registry)
+        aws.hooks.observer = AwsMetrics(registry)
         answers = iter((error("InternalError", status=500), Answer(), error("QueueDoesNotExist")))
         fake.on("GetQueueUrl", lambda _: next(answers))
         await aws.call(SQS, "get_queue_url", QueueName="q")
@@ -147,7 +147,7 @@ class TestGuard:
         def guard(seconds: float) -> None:
             raise NotLeader(f"{seconds:g}")
 
-        aws.guard = guard
+        aws.hooks.guard = guard
         with pytest.raises(NotLeader, match="10"):
             await aws.call(SQS, "delete_message_batch", QueueUrl=URL, Entries=ENTRIES)
         with pytest.raises(NotLeader):
@@ -156,7 +156,7 @@ class TestGuard:
 
     async def test_reads_and_receives_are_not_guarded(self, fake: FakeAws, aws: Aws) -> None:
         asked: list[float] = []
-        aws.guard = asked.append
+        aws.hooks.guard = asked.append
         await aws.call(GATEWAY, "list_file_shares")
         await aws.call(SQS, "get_queue_attributes", QueueUrl=URL, AttributeNames=["All"])
         await aws.sqs(SQS).receive_message(QueueUrl=URL)
@@ -165,7 +165,7 @@ class TestGuard:
     async def test_it_is_asked_again_for_a_connection_that_was_just_opened(self, aws: Aws) -> None:
         """Looking up a name has no timeout of ours: the Lease may have ended meanwhile."""
         asked: list[float] = []
-        aws.guard = asked.append
+        aws.hooks.guard = asked.append
         for _ in range(2):
             await aws.call(SQS, "delete_message_batch", QueueUrl=URL, Entries=ENTRIES)
         assert asked == [10, 7, 10]
@@ -183,7 +183,7 @@ class TestGuard:
             if len(asked) == 2:
                 raise NotLeader
 
-        aws.guard = guard
+        aws.hooks.guard = guard
         params = {"QueueUrl": URL, "Entries": ENTRIES} if target is SQS else {"FileShareARN": SHARE}
         with pytest.raises(NotLeader):
             await aws.call(target, operation, **params)
@@ -192,7 +192,7 @@ class TestGuard:
     async def test_the_lease_must_outlive_the_timeouts(self) -> None:
         asked: list[float] = []
         async with Aws(Options(connect_seconds=1, read_seconds=2)) as aws:
-            aws.guard = asked.append
+            aws.hooks.guard = asked.append
             await aws.call(GATEWAY, "refresh_cache", FileShareARN=SHARE)
         assert asked == [3, 2]
 
@@ -203,7 +203,7 @@ class TestGuard:
             if fake.calls:
                 raise NotLeader
 
-        aws.guard = guard
+        aws.hooks.guard = guard
         with pytest.raises(NotLeader):
             await aws.call(SQS, "delete_message_batch", QueueUrl=URL, Entries=ENTRIES)
         assert len(fake.calls) == 1
@@ -320,7 +320,7 @@ class TestPolls:
         registry = CollectorRegistry()
         fake.hang("ReceiveMessage")
         async with Aws(Options(threads=1, per_client=1)) as aws:
-            aws.observer = AwsMetrics(registry)
+            aws.hooks.observer = AwsMetrics(registry)
             polls = [
                 asyncio.create_task(aws.sqs(SQS).receive_message(QueueUrl=URL, WaitTimeSeconds=20))
                 for _ in range(3)

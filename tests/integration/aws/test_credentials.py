@@ -143,7 +143,7 @@ class TestAssumeRole:
     async def test_assuming_a_role_is_no_write(self, fake: FakeAws, clock: Clock) -> None:
         asked: list[float] = []
         async with Aws(now=clock) as aws:
-            aws.guard = asked.append
+            aws.hooks.guard = asked.append
             await aws.call(sqs(), "get_queue_url", QueueName="q")
         assert (asked, fake.actions()) == ([], ["AssumeRole", "GetQueueUrl"])
 

@@ -169,7 +169,7 @@ async def test_what_aws_says_of_an_error_is_kept_to_a_code_and_a_line(fake: Fake
 
 async def test_unreadable_answers_have_a_code_of_their_own_in_the_metrics(fake: FakeAws, aws: Aws) -> None:
     registry = CollectorRegistry()
-    aws.observer = AwsMetrics(registry)
+    aws.hooks.observer = AwsMetrics(registry)
     fake.on("GetQueueUrl", Answer('{"QueueUrl": "htt'))
     with pytest.raises(AwsError):
         await aws.sqs(ClientKey("sqs", "eu-west-1")).get_queue_url(QueueName="q")

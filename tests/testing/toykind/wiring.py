@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
-from caretaker.api.conditions import READY, Condition, merge
-from caretaker.api.events import Event
+from caretaker.api.conditions import READY, Condition, Event, merge
 from caretaker.api.names import API_VERSION
 from caretaker.api.objects import Node, WireMeta
 from caretaker.api.times import format_time

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.conditions import Condition, ConditionStatus
+from caretaker.api.conditions import Condition, ConditionStatus, Event
 from caretaker.api.daemontask import FailedNode, ObservedSchedule, PostedEvent, ResultError, Rollout, Status
-from caretaker.api.events import Event
 from caretaker.api.times import format_time
 from caretaker.daemontask.events import QUIET, noted, transitions
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caretaker.api.conditions import Reason
+from caretaker.api.conditions import ObjectRef, Reason
 from caretaker.api.daemontask import FailurePolicy, Status
-from caretaker.api.events import ObjectRef
 from caretaker.api.names import RERUN_AT, RESUME_AT
 from caretaker.api.objects import ContainerEnd, Pod
 from caretaker.api.times import format_time

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.conditions import Condition, CpuReason
-from caretaker.api.events import Event, ObjectRef
+from caretaker.api.conditions import Condition, CpuReason, Event, ObjectRef
 from caretaker.api.objects import WireMeta
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics, create_metrics

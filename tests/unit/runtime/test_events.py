@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.api.conditions import Event, ObjectRef
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.obs.log import JsonFormatter
-from caretaker.runtime.events import REMEMBERED, Event, EventRecorder, ObjectRef
+from caretaker.runtime.events import REMEMBERED, EventRecorder
 
 TASK = ObjectRef("caretaker.dev/v1alpha1", "DaemonTask", "ns", "t", "uid-1")
 DONE = Event("Normal", "RolloutComplete", "20 nodes succeeded")

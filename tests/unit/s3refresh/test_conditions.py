@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from caretaker.api import conditions as c
-from caretaker.api.events import Event
+from caretaker.api.conditions import Event
 from caretaker.api.s3refresh import Status
 from caretaker.api.times import format_time
 from caretaker.aws.errors import ErrorClass

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from caretaker.api.conditions import EcsReason as Reason
+from caretaker.api.conditions import Event
 from caretaker.api.daemontask import DaemonTask, EcsSpec, Status
-from caretaker.api.events import Event
 from caretaker.api.grants import Grants, refusals
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey

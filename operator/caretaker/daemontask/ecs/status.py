@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from caretaker.api import conditions as c
+from caretaker.api.conditions import Event
 from caretaker.api.daemontask import MAX_CLUSTERS, EcsCluster, Status
-from caretaker.api.events import Event
 from caretaker.api.times import format_micros, format_time
 from caretaker.daemontask.ecs.conditions import conditions_of
 from caretaker.daemontask.ecs.plan import shown
