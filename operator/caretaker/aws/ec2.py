@@ -143,7 +143,7 @@ class ModifyResult(TypedDict, total=False):
 
 
 class Ec2Writer(Protocol):
-    """The write operations. Readers get an Ec2 alone, through aws.readonly."""
+    """The write operations. Readers get an Ec2 alone, through read_only()."""
 
     async def modify_instance_metadata_options(
         self,
