@@ -105,9 +105,10 @@ async def _read(
     whole = True
     async with gate:
         try:
-            spec = (await session.client.get(path))["spec"]
+            found: dict[str, Any] = await session.client.get(path)
         except ApiError as error:
             return [f"{node} | no logs: {explain(error, session.client.host)}"], False
+        spec = found["spec"]
         containers = [c["name"] for c in (*spec.get("initContainers", ()), *spec["containers"])]
         for container in containers:
             prefix = f"{node} {container} | " if len(containers) > 1 else f"{node} | "

@@ -11,12 +11,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from caretaker.aws.calls import Aws
-from caretaker.aws.egress_check import EgressCheck
+from caretaker.aws.connections import EgressCheck
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey, Identity
 from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.session import Options
-from caretaker.obs.aws_metrics import AwsMetrics
+from caretaker.obs.metrics import AwsMetrics
 from fakes.aws import Answer, FakeAws
 from testing.operator import parse_metrics
 
@@ -103,7 +103,7 @@ async def test_an_answer_that_drips_is_cut_and_its_thread_is_free(fake: FakeAws,
     registry = CollectorRegistry()
     with endless(*DRIPS[drip]) as server:
         async with hasty() as aws:
-            aws.observer = AwsMetrics(registry)
+            aws.hooks.observer = AwsMetrics(registry)
             found = await failing(asyncio.ensure_future(aws.call(at(server.url), "list_file_shares")))
             assert (found.code, found.error_class) == (UNREADABLE, ErrorClass.TRANSIENT)
             assert found.message == "the answer cannot be read: it takes longer than 0.5 s"

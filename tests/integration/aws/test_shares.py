@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from caretaker.aws.calls import Aws
-from caretaker.aws.egress_check import EgressCheck
+from caretaker.aws.connections import EgressCheck
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, Keys, User
 from caretaker.aws.services import Rate

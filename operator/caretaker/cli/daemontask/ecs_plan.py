@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from caretaker.api.ecs import EcsSpec
+from caretaker.api.daemontask import EcsSpec
 from caretaker.aws.calls import Aws
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
-from caretaker.aws.readonly import read_only
+from caretaker.aws.services import read_only
 from caretaker.aws.session import Options
 from caretaker.cli.advice import ASKED_AS_YOU, CREDENTIALS_ADVICE
 from caretaker.cli.manifest import Document
