@@ -35,6 +35,7 @@ from caretaker.imds.change_state import BACK, ChangeState, change_state, runs, u
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
+from caretaker.imds.passed import still_wanted
 from caretaker.imds.safety_checks import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
 
@@ -148,7 +149,7 @@ class _Step:
         self._others = others
         self._now = format_time(inputs.wall)
         self._canaries: dict[Group, GroupCanary] = {}
-        self._passed = _still_wanted(inputs)
+        self._passed = still_wanted(inputs)
         self._changed: list[ChangedGroup] = []
         self._faults: list[Fault] = []
         self._unready: list[ChangedInstance] = []
@@ -178,8 +179,8 @@ class _Step:
 
     def _evaluated(self, canary: GroupCanary) -> GroupCanary | None:
         """None = the canary has passed, or has no instances left."""
-        stood = [(one, self._change_state(one, canary.changes)) for one in canary.instances]
-        faults = (self._why(one, state, canary.changes) for one, state in stood)
+        stood = [(one, self._in_group(one, canary)) for one in canary.instances]
+        faults = (self._why(one, state, canary) for one, state in stood)
         fault = next((why for why in faults if why is not None), None)
         if fault is not None:
             self._faults.append(fault)
@@ -201,15 +202,22 @@ class _Step:
             return "left"
         return change_state(self._instances.get(one.instance), changes, self._inputs.me)
 
-    def _why(self, one: ChangedInstance, state: ChangeState, changes: Iterable[FieldChange]) -> Fault | None:
+    def _in_group(self, one: ChangedInstance, canary: GroupCanary) -> ChangeState:
+        """An instance of another group stands for none of the canary's."""
+        state, checked = self._change_state(one, canary.changes), self._instances.get(one.instance)
+        left = checked is not None and checked.group != (canary.kind, canary.name)
+        return "out" if left and state not in ("gone", "unknown", "left") else state
+
+    def _why(self, one: ChangedInstance, state: ChangeState, canary: GroupCanary) -> Fault | None:
         """Why the canary has failed."""
         if state == "gone" and not self._was_refused(one, state):
             message = "was terminated or its Node was deleted after it was sent the change"
             return _fault(BreakerReason.CANARY_LOST, one, message)
         if state == "out" and self._same_spec() and not self._was_refused(one, state):
-            message = "left the policy by its labels or tags after it was sent the change"
+            left = "the policy" if self._change_state(one, canary.changes) == "out" else "its node group"
+            message = f"left {left} by its labels or tags after it was sent the change"
             return _fault(BreakerReason.CANARY_LOST, one, message)
-        if (one.applied and state in BACK) or (state == "strayed" and self._was_taken(one, changes)):
+        if (one.applied and state in BACK) or (state == "strayed" and self._was_taken(one, canary.changes)):
             message = "had the change, and then another client reverted it"
             return _fault(BreakerReason.CANARY_SET_BACK, one, message)
         if self._inputs.on_failure == "Restore" and self._too_long(one):
@@ -381,15 +389,6 @@ class _Step:
 
 def _is_fresh(one: CheckedInstance, inputs: EnforceInput, seconds: float = FRESH_SECONDS) -> bool:
     return one.observed is not None and inputs.fresh(one.observed, seconds)
-
-
-def _still_wanted(inputs: EnforceInput) -> dict[tuple[Group, FieldChange], PassedChange]:
-    every = inputs.canary.passed if inputs.canary is not None else ()
-    return {
-        ((one.kind, one.name), FieldChange(one.field, one.before, one.after)): one
-        for one in every
-        if text(inputs.options.get(one.field)) == one.after and (one.proved or inputs.proved is None)
-    }
 
 
 def _group(of: ChangedGroup, instances: Iterable[ChangedInstance]) -> ChangedGroup:

@@ -226,6 +226,11 @@ class History(RuleBasedStateMachine):
             labels = {TEAM: team, LABELS[kind]: name}
         self.world.label(node, labels)
 
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data(), asg=st.sampled_from(["", "c", "c", "d"]))
+    def attach(self, data: Any, asg: str) -> None:
+        self.world.attach(self.node(data), asg)
+
     @rule(takes=st.sampled_from([1.0, 30.0, 300.0]), told=st.sampled_from([0.0, 10.0, 200.0]))
     def probes_take(self, takes: float, told: float) -> None:
         self.world.cluster.probe_takes, self.world.cluster.probe_told = takes, told

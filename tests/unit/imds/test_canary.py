@@ -224,6 +224,19 @@ def test_one_that_labels_take_out_of_the_policy_gives_its_place_to_no_other(when
     assert (edited.canaries, instances(edited), edited.faults) == ({}, ["i-1"], ())
 
 
+@pytest.mark.parametrize("when", ["Changing", "Soaking"])
+def test_one_that_moves_to_another_group_stands_for_neither(when: str) -> None:
+    moved, before = found(1, GOOD, group=("AutoScalingGroup", "b")), canaries(canary(when, 1, since=LONG_AGO))
+    made = stepped(moved, canary=before)
+    assert (phase(made), reasons(made), list(made.passed)) == ("Failed", ["CanaryLost"], [])
+    assert "left its node group by its labels or tags" in made.faults[0].message
+    edited = stepped(moved, canary=msgspec.structs.replace(before, generation=GENERATION - 1))
+    assert (edited.canaries, edited.faults, list(edited.passed)) == ({}, (), [])
+    for one in (found(1, GOOD, group=("", ""), unasked="away"), found(1, GOOD, group=("", ""), tagged=False)):
+        unknown = stepped(one, canary=before)
+        assert (phase(unknown), unknown.faults) == (when, ()), "nor is its group known"
+
+
 def test_one_that_another_hand_sets_to_a_third_value_after_ec2_took_the_change_fails_the_canary() -> None:
     both, third = canaries(canary("Changing", 1)), found(1, Options(7, "required"))
     taken = sent(ChangeAttempt(), 990.0, {"HttpPutResponseHopLimit": 2})

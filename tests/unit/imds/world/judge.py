@@ -8,6 +8,7 @@ Whether they had a right to pass, it has looked at itself when that was written.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ SEEN: Final = 30.0  # until it is read at the latest that a change is in force
 SLACK: Final = 2.0  # times in status have no fractions
 PENDING_TIMEOUT: Final = 60.0
 RESYNC: Final = 600.0  # until what another client changes is read
+# Until the tag of another Auto Scaling group is read: once a minute, and its lack is confirmed after 30 s.
+MOVED: Final = DETECTION + 30.0
 
 
 class Breach(AssertionError):  # noqa: N818 - as a rule has it
@@ -46,6 +49,15 @@ class Sent(msgspec.Struct):
     canary: bool
     forgiven: float = 0.0  # what happened before was settled by a person
     restored: bool = False
+
+
+class Stay(msgspec.Struct):
+    """An instance in a group, until it moved to the next one."""
+
+    group: Group
+    since: float
+    until: float = math.inf
+    by_tag: bool = False
 
 
 class Judge:
@@ -73,6 +85,7 @@ class Judge:
         self.refused: set[str] = set()  # instances that EC2 did not change, or was asked about in a dry run
         self.began: dict[str, tuple[float, Asked]] = {}  # the pass of each policy
         self.passes: dict[str, list[float]] = defaultdict(list)
+        self.stays: dict[str, list[Stay]] = {}  # of instances that have moved to another group
 
     def breach(self, rule: str, message: str) -> None:
         """It is one."""
@@ -109,6 +122,25 @@ class Judge:
             for change, tried in self.tries[asked.uid].items():
                 left = tried - self._ended(asked, change)
                 tried &= {name for name in left if self._decides(asked, change, self._ec2.instances[name])}
+
+    @contextmanager
+    def moving(self, one: Instance, *, by_tag: bool = False) -> Iterator[None]:
+        """It may be of another group afterwards."""
+        before = self.group(one)
+        yield
+        if self.group(one) != before:
+            stays = self.stays.setdefault(one.name, [Stay(before, -math.inf)])
+            stays[-1].until, stays[-1].by_tag = self._now(), by_tag
+            stays.append(Stay(self.group(one), self._now()))
+
+    def _taken_for(self, asked: Asked, one: Instance) -> set[Group]:
+        """The groups in which a pass may have read it: its own, and those that it left just now."""
+        late = self._now() - MOVED - self._ec2.longest_lag
+        late = -math.inf if self._ec2.lacked_at > late else late  # the last known tags are used
+        began = self.began[asked.name][0]
+        stays = self.stays.get(one.name, ())
+        left = {stay.group for stay in stays if stay.until > (late if stay.by_tag else began)}
+        return left | {self.group(one)}
 
     def _ended(self, asked: Asked, change: Change) -> set[str]:
         """The canary of a change, if any of its changes is not the policy's any more on any instance."""
@@ -163,6 +195,8 @@ class Judge:
             return f"{told} was never changed so"
         if not one.runs and one.last.at < until:
             return f"{told} has ended"
+        if change[0] not in self._taken_for(asked, one):
+            return f"{told} is of {self.group(one)} now"
         return self._has_not_stood(asked, one, name, typed(after, value), soak, told)
 
     def _judge_count(
@@ -365,11 +399,11 @@ class Judge:
     def _judge_canary(
         self, asked: Asked, one: Instance, options: dict[str, Any], status: Any, taken: bool
     ) -> None:
-        since, group = self._now() - FRESH - self._ec2.longest_lag, self.group(one)
-        first, stands = one.name in named(status, group), passed(status)
+        since, groups = self._now() - FRESH - self._ec2.longest_lag, self._taken_for(asked, one)
+        first, stands = any(one.name in named(status, group) for group in groups), passed(status)
         for name, value in options.items():
             had = one.values(name, since) - {value}
-            changes = [(group, name, str(before), str(value)) for before in had]
+            changes = [(group, name, str(before), str(value)) for group in groups for before in had]
             proofs = self.proofs[asked.uid]
             if not changes or any(proofs.get(change) == "" and change in stands for change in changes):
                 continue
@@ -377,7 +411,7 @@ class Judge:
                 why = next((proofs[change] for change in changes if change in proofs), "it never passed")
                 self.breach("canary", f"{one.name} is sent {changes}: {why}")
             elif taken:
-                tried = self.tries[asked.uid][group, name, str(one.last.options[name]), str(value)]
+                tried = self.tries[asked.uid][self.group(one), name, str(one.last.options[name]), str(value)]
                 # An instance that another client changes first is replaced by another one.
                 tried -= {sent for sent in tried if self._ec2.instances[sent].averted(name, value)}
                 tried.add(one.name)

@@ -78,7 +78,16 @@ class World:
 
     def label(self, node: str, labels: Mapping[str, str]) -> None:
         """Somebody edits them."""
-        self.cluster.put_node(msgspec.structs.replace(self.cluster.nodes[node], labels=dict(labels)))
+        with self.judge.moving(self.instance_of(node)):
+            self.cluster.put_node(msgspec.structs.replace(self.cluster.nodes[node], labels=dict(labels)))
+        self.judge.strays()
+
+    def attach(self, node: str, asg: str = "") -> None:
+        """Its instance comes to an Auto Scaling group; "" = it is detached from its own."""
+        one = self.instance_of(node)
+        with self.judge.moving(one, by_tag=True):
+            one.tags = {key: value for key, value in one.tags.items() if key != ASG_TAG}
+            one.tags |= {ASG_TAG: asg} if asg else {}
         self.judge.strays()
 
     def end(self, node: str, *, leaves_in: float | None = 0.0) -> None:

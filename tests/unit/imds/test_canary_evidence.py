@@ -1,0 +1,115 @@
+"""What a passed canary shows holds for its group, its values and its expectation alone. The judge of
+world/judge.py looks at every change that is sent."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from unit.imds.test_incidents import SPEC, A, B, canary
+from unit.imds.world.truth import LABELS, TEAM, Group
+from unit.imds.world.world import World
+
+HOP: Final = "HttpPutResponseHopLimit"
+SAFETY: Final = SPEC["safety"] | {"maxChangesPerMinute": 60}
+QUICK: Final[dict[str, Any]] = SPEC | {"safety": SAFETY}
+
+
+@pytest.fixture
+def worlds() -> Iterator[Callable[..., World]]:
+    made: list[World] = []
+
+    def make(*groups: Group, count: int = 6, **launched: Any) -> World:
+        world = World(dict.fromkeys(groups, launched))
+        made.append(world)
+        for number in range(count):
+            world.join(groups[number % len(groups)], team="x")
+        world.ec2.applies_in = 3.0
+        return world
+
+    yield make
+    for world in made:
+        world.close()
+
+
+def to_another_label(world: World, node: str) -> None:
+    world.label(node, {LABELS[A[0]]: "b", TEAM: "x"})
+
+
+MOVES: Final[dict[str, tuple[Group, Callable[[World, str], None]]]] = {
+    "by a label": (A, to_another_label),
+    "to another Auto Scaling group": (B, lambda world, node: world.attach(node, "other")),
+    "out of its Auto Scaling group": (B, lambda world, node: world.attach(node)),
+}
+
+
+def states(world: World) -> tuple[str, str]:
+    breaker = world.cluster.status("p").breaker
+    return world.ready("p"), breaker.reason if breaker is not None else ""
+
+
+# ---------------------------------------------------------------- its group
+
+
+@pytest.mark.parametrize("after", [3.0, 30.0], ids=["while it is changed", "as it soaks"])
+@pytest.mark.parametrize("how", MOVES)
+def test_a_canary_that_changes_its_group_does_not_pass_for_the_old_one(
+    worlds: Callable[..., World], how: str, after: float
+) -> None:
+    """The change kills nodes of the old group alone. A resume goes on with a canary that is in the group."""
+    group, moves = MOVES[how]
+    world = worlds(group)
+    world.harmful.add((group, HOP, 2))
+    world.ails_after = 60.0
+    world.apply("p", **QUICK)
+    world.run(after)
+    moved = canary(world, group)
+    moves(world, moved)
+    world.run(1_200.0)
+    assert (states(world), len(world.judge.sends)) == (("BreakerOpen", "CanaryLost"), 1)
+    assert world.cluster.status("p").breaker.instance == world.instance_of(moved).name  # type: ignore[union-attr]
+    world.heal()
+    world.resume("p")
+    world.run(3_600.0)
+    assert states(world) == ("Enforced", "")
+
+
+def test_a_canary_that_changes_its_group_before_its_call_is_none_of_the_old_one(
+    worlds: Callable[..., World],
+) -> None:
+    """The process was killed between the status update and the call."""
+    world = worlds(A)
+
+    def listed() -> bool:
+        found = world.cluster.status("p").canary
+        return found is not None and bool(found.groups)
+
+    world.apply("p", **QUICK)
+    world.run(5.0, until=listed)
+    world.operator.restart()
+    found = world.cluster.status("p").canary
+    assert (found is not None, world.judge.sends) == (True, [])
+    world.harmful.add((A, HOP, 2))
+    to_another_label(world, found.groups[0].instances[0].node)  # type: ignore[union-attr]
+    world.run(1_200.0)
+    assert (states(world), world.judge.sends) == (("BreakerOpen", "CanaryLost"), [])
+
+
+def test_an_edit_that_comes_with_the_move_ends_the_canary_without_a_result(
+    worlds: Callable[..., World],
+) -> None:
+    """It is watched; the next one is in the group."""
+    world = worlds(A)
+    world.apply("p", **QUICK)
+    world.run(30.0)
+    moved = canary(world)
+    to_another_label(world, moved)
+    world.apply("p", resyncInterval="11m")
+    world.run(20.0)
+    status = world.cluster.status("p")
+    assert status.canary is not None
+    (group,) = (one for one in status.canary.groups if one.name == A[1])
+    assert moved not in [one.node for one in group.instances]
+    assert [one.node for group in status.changed for one in group.instances] == [moved]
+    world.run(1_200.0)
+    assert states(world) == ("Enforced", "")
