@@ -265,7 +265,8 @@ class GroupCanary(ChangedGroup, frozen=True):
 
 
 class PassedChange(Wire, frozen=True):
-    """A change that passed on the canary of a group. `proved`: with a probe."""
+    """A change that passed on the canary of a group. `proved`: with a probe; `expected`: its expected result,
+    "" = not recorded."""
 
     kind: str
     name: str
@@ -274,6 +275,7 @@ class PassedChange(Wire, frozen=True):
     after: str = msgspec.field(name="to")
     at: str
     proved: bool = False
+    expected: str = ""
 
 
 class CanaryStatus(Wire, frozen=True, omit_defaults=False):

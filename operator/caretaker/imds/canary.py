@@ -35,7 +35,7 @@ from caretaker.imds.change_state import BACK, ChangeState, change_state, runs, u
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
-from caretaker.imds.passed import still_wanted
+from caretaker.imds.passed import passed_changes, still_wanted
 from caretaker.imds.safety_checks import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
 
@@ -316,10 +316,7 @@ class _Step:
         self._stale += old
         if old:
             return False
-        for change in canary.changes:
-            fields = (canary.kind, canary.name, change.field, change.before, change.after, self._now)
-            passed = PassedChange(*fields, proved=inputs.proved is not None)
-            self._passed[(canary.kind, canary.name), change] = passed
+        self._passed |= passed_changes(canary, inputs)
         stood = [msgspec.structs.replace(one, at=self._now) for one in canary.instances]
         self._changed.append(_group(canary, stood))
         return True

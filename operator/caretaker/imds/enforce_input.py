@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, Permit
+from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, Expectation, Permit
 from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.checks import CheckResult, ObservedInstance
 from caretaker.imds.merge import DesiredOption
@@ -57,6 +57,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     believed_since  reads of these since then, by the clock of ObservedInstance.at, show that change
     denied    (instance, message) of a change that EC2 denied after it had allowed the dry run
     first     instances whose dry run EC2 allowed when it denied others
+    expect    the expected result of the probe
     proved    instances that passed the probe since their soak began; None: there is no probe
     faulty    instances of a canary -> unexpected result of the probe
     unprobed  instances of a soaking canary -> why they cannot be probed
@@ -99,6 +100,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     slowed: bool = False
     stopped: tuple[str, str] | None = None
     changed: Mapping[str, float] = {}  # instance -> when it was changed, in Unix seconds
+    expect: Expectation = "Any"
     proved: frozenset[str] | None = None
     faulty: Mapping[str, str] = {}
     unprobed: Mapping[str, str] = {}

@@ -189,6 +189,7 @@ def _enforce_input(
     needed = required(probing, candidates, findings, now) if probing.expect == "PodReachable" else {}
     return msgspec.structs.replace(
         inputs,
+        expect=probing.expect,
         proved=frozenset(one.instance for one in proved),
         faulty={one.instance: why for one, _ in canaries if (why := verified.faults.get(one.node))},
         unprobed={one.instance: candidate.unprobed for one, candidate in canaries if candidate.unprobed},

@@ -615,10 +615,36 @@ def test_what_passed_without_a_probe_does_not_count_once_nodes_are_probed() -> N
     assert len(stepped(canary=both).passed) == 2, "and a proof is no fault where none is asked for"
 
 
+@pytest.mark.parametrize(
+    ("before", "expect", "counts"),
+    [
+        ("PodReachable", "PodReachable", True),
+        ("PodReachable", "Any", True),
+        ("PodReachable", "PodBlocked", False),
+        ("Any", "PodReachable", False),
+        ("Any", "Any", True),
+        ("", "PodReachable", False),
+        ("", "Any", True),
+    ],
+)
+def test_what_passed_counts_for_the_result_that_was_expected(before: str, expect: str, counts: bool) -> None:
+    """An older version did not record it."""
+    stood = canaries(stood=(msgspec.structs.replace(passed(RAISE), proved=True, expected=before),))
+    made = stepped(canary=stood, proved=frozenset(), expect=expect)
+    assert list(made.passed) == ([(GROUP, RAISE)] if counts else [])
+    assert list(stepped(canary=stood, expect=expect).passed) == [(GROUP, RAISE)], "without a probe"
+
+
 @pytest.mark.parametrize("proved", [None, frozenset({"i-1"})])
 def test_what_passes_tells_whether_a_probe_proved_it(proved: frozenset[str] | None) -> None:
-    made = stepped(found(1, GOOD), canary=canaries(canary("Soaking", 1, since=LONG_AGO)), proved=proved)
-    assert made.passed[GROUP, RAISE].proved is (proved is not None)
+    made = stepped(
+        found(1, GOOD),
+        canary=canaries(canary("Soaking", 1, since=LONG_AGO)),
+        proved=proved,
+        expect="PodBlocked",
+    )
+    one = made.passed[GROUP, RAISE]
+    assert (one.proved, one.expected) == ((True, "PodBlocked") if proved else (False, ""))
 
 
 def test_without_canaries_nothing_is_known() -> None:

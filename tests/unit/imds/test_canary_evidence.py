@@ -11,6 +11,7 @@ from unit.imds.world.truth import LABELS, TEAM, Group
 from unit.imds.world.world import World
 
 HOP: Final = "HttpPutResponseHopLimit"
+WORDS_OF: Final = {"PodReachable": "HopLimitTooLow", "PodBlocked": "StillReachable"}
 SAFETY: Final = SPEC["safety"] | {"maxChangesPerMinute": 60}
 QUICK: Final[dict[str, Any]] = SPEC | {"safety": SAFETY}
 
@@ -113,3 +114,35 @@ def test_an_edit_that_comes_with_the_move_ends_the_canary_without_a_result(
     assert [one.node for group in status.changed for one in group.instances] == [moved]
     world.run(1_200.0)
     assert states(world) == ("Enforced", "")
+
+
+# ---------------------------------------------------------------- its expectation
+
+
+@pytest.mark.parametrize(
+    ("options", "expect"),
+    [({"httpPutResponseHopLimit": 2}, "PodReachable"), ({"httpTokens": "required"}, "PodBlocked")],
+)
+def test_a_change_that_was_proved_to_be_something_else_needs_a_canary_of_its_own(
+    worlds: Callable[..., World], options: dict[str, Any], expect: str
+) -> None:
+    """All nodes that were probed have been replaced since."""
+    world, name = worlds(A, count=3), WORDS_OF[expect]
+    world.cluster.needs = 9 if expect == "PodReachable" else 1
+    probing = {"probe": True, "nodesPerGroup": 1}
+    world.apply("p", **QUICK | {"options": options, "verification": probing | {"expect": "Any"}})
+    world.run(2_400.0)
+    assert states(world) == ("Enforced", "")
+    world.apply("p", verification=probing | {"expect": expect})
+    world.run(5.0)
+    for node in list(world.cluster.nodes):
+        world.end(node)
+    world.run(600.0)
+    if world.cluster.status("p").breaker is not None:
+        world.resume("p")
+    sent = len(world.judge.sends)
+    for _ in range(10):
+        world.join(A, options={"HttpPutResponseHopLimit": 1 if expect == "PodReachable" else 2})
+    world.run(3_600.0)
+    assert len(world.judge.sends) - sent == 1
+    assert world.ready("p") == name

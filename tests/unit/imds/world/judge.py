@@ -82,6 +82,7 @@ class Judge:
         self.tries: dict[str, dict[Change, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.proofs: dict[str, dict[Change, str]] = defaultdict(dict)  # "" = proved, else what it lacks
         self.provers: dict[str, dict[Change, set[str]]] = defaultdict(dict)  # the canaries that have passed
+        self.expected: dict[str, dict[Change, str]] = defaultdict(dict)  # of their probe; "" = there was none
         self.refused: set[str] = set()  # instances that EC2 did not change, or was asked about in a dry run
         self.began: dict[str, tuple[float, Asked]] = {}  # the pass of each policy
         self.passes: dict[str, list[float]] = defaultdict(list)
@@ -172,6 +173,7 @@ class Judge:
                 canaries = named(before, change[0])
                 self.proofs[asked.uid][change] = self._lacks(asked, change, canaries)
                 self.provers[asked.uid][change] = canaries
+                self.expected[asked.uid][change] = asked.expect
                 self._judge_count(name, change[0], changes_of(before, change[0]), canaries)
 
     def group(self, one: Instance) -> Group:
@@ -404,7 +406,10 @@ class Judge:
         for name, value in options.items():
             had = one.values(name, since) - {value}
             changes = [(group, name, str(before), str(value)) for group in groups for before in had]
-            proofs = self.proofs[asked.uid]
+            proofs, expected = dict(self.proofs[asked.uid]), self.expected[asked.uid]
+            for change in proofs.keys() & changes:
+                if asked.expect not in ("", "Any", expected[change]):
+                    proofs[change] = f"it was proved to be {expected[change] or 'nothing'}"
             if not changes or any(proofs.get(change) == "" and change in stands for change in changes):
                 continue
             if not first:

@@ -53,6 +53,12 @@ class Asked(msgspec.Struct):
         found: Mapping[str, Any] = self.spec.get("verification", {})
         return found
 
+    @property
+    def expect(self) -> str:
+        """What a probe is to find; "" = there is none."""
+        verification = self.verification
+        return str(verification.get("expect", "PodReachable")) if verification.get("probe") else ""
+
     def soak(self, name: str, before: Any, after: Any) -> float:
         """For how long this change has to stand."""
         told = durations.seconds(self.safety("canary", {}).get("soak", "2m"))
