@@ -186,6 +186,7 @@ class PolicyReason:
     FIGHTING: Final = "Fighting"
     NOT_APPLIED: Final = "NotApplied"
     OTHER_CLUSTER: Final = "OtherCluster"
+    SAME_PROVIDER_ID: Final = "SameProviderID"
     THROTTLED: Final = "RequestLimitExceeded"
     # Of the probe.
     PROVED: Final = "Proved"

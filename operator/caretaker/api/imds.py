@@ -266,7 +266,7 @@ class GroupCanary(ChangedGroup, frozen=True):
 
 class PassedChange(Wire, frozen=True):
     """A change that passed on the canary of a group. `proved`: with a probe; `expected`: its expected result,
-    "" = not recorded."""
+    "" = not recorded; `held`: nodes of the group on which another policy holds `before`."""
 
     kind: str
     name: str
@@ -276,6 +276,7 @@ class PassedChange(Wire, frozen=True):
     at: str
     proved: bool = False
     expected: str = ""
+    held: int = 0
 
 
 class CanaryStatus(Wire, frozen=True, omit_defaults=False):

@@ -35,7 +35,7 @@ from caretaker.imds.change_state import BACK, ChangeState, change_state, runs, u
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
-from caretaker.imds.passed import passed_changes, still_wanted
+from caretaker.imds.passed import held_by_others, passed_changes, still_wanted
 from caretaker.imds.safety_checks import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
 
@@ -76,12 +76,13 @@ def step(
     blocked: Mapping[str, Collection[FieldChange]],
     inputs: EnforceInput,
     others: Mapping[GroupChange, Collection[str]] = {},
+    every: Sequence[CheckedInstance] = (),
 ) -> Record:
     """The next state of the instances in status. `instances`: those with a Node, by ID; `blocked`: changes
-    that are not made; `others`: instances that may join the canary of their group."""
+    that are not made; `others`: instances that may join the canary of their group; `every`: all."""
     if not inputs.canary_instances:
         return Record()
-    made = _Step(instances, blocked, inputs, others)
+    made = _Step(instances, blocked, inputs, others, every)
     for canary in inputs.canary.groups if inputs.canary is not None else ():
         made.canary(canary)
     for group in inputs.watched:
@@ -142,6 +143,7 @@ class _Step:
         blocked: Mapping[str, Collection[FieldChange]],
         inputs: EnforceInput,
         others: Mapping[GroupChange, Collection[str]],
+        every: Sequence[CheckedInstance],
     ) -> None:
         self._instances = instances
         self._blocked = blocked
@@ -149,7 +151,8 @@ class _Step:
         self._others = others
         self._now = format_time(inputs.wall)
         self._canaries: dict[Group, GroupCanary] = {}
-        self._passed = still_wanted(inputs)
+        self._held = held_by_others(every, inputs)
+        self._passed = still_wanted(inputs, every, self._held)
         self._changed: list[ChangedGroup] = []
         self._faults: list[Fault] = []
         self._unready: list[ChangedInstance] = []
@@ -312,11 +315,10 @@ class _Step:
         proved = inputs.proved is None or all(one.instance in inputs.proved for one in ones)
         if not over or not proved or not all(map(runs, ones)) or any(state != "applied" for state in states):
             return False
-        old = [one for one in ones if not _is_fresh(one, inputs)]
-        self._stale += old
-        if old:
+        if old := [one for one in ones if not _is_fresh(one, inputs)]:
+            self._stale += old
             return False
-        self._passed |= passed_changes(canary, inputs)
+        self._passed |= passed_changes(canary, inputs, self._held)
         stood = [msgspec.structs.replace(one, at=self._now) for one in canary.instances]
         self._changed.append(_group(canary, stood))
         return True
@@ -344,6 +346,8 @@ class _Step:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
         if is_unready := unready(one, checked):
             self._unready.append(one)
+            is_unready = one.unready or _is_fresh(checked, self._inputs)  # else it may have been stopped
+            self._stale += [] if is_unready else [checked]
         elif self._over(one, state, group.changes, running=runs(checked)):
             if checked.observed is None or _is_fresh(checked, self._inputs, WATCH_SECONDS):
                 return None

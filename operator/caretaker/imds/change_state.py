@@ -43,8 +43,9 @@ def runs(one: CheckedInstance) -> bool:
 
 
 def unready(one: ChangedInstance, checked: CheckedInstance) -> bool:
-    """Whether its Node was Ready when it was sent the change, and is NotReady."""
-    return bool(one.ready_since) and not checked.ready and runs(checked)
+    """Whether its Node was Ready when it was sent the change, and is NotReady. One that is stopped before
+    that (a warm pool) is not; one that is stopped afterwards stays so."""
+    return bool(one.ready_since) and not checked.ready and (one.unready or runs(checked))
 
 
 def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> ChangeState:

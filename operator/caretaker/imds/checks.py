@@ -32,7 +32,11 @@ _SKIPS: Final = {
     Reason.OTHER_CLUSTER: (
         "the instance in spec.providerID has the tags of another cluster: check who set spec.providerID; if "
         "the instance belongs to this cluster, set --cluster-name"
-    )
+    ),
+    Reason.SAME_PROVIDER_ID: (
+        "another Node has the same spec.providerID, so the instance is not changed: delete the Node that is "
+        "not its own"
+    ),
 }
 
 

@@ -74,11 +74,15 @@ def enforce(
     known = Cases(inputs)
     items = [known.of(one) for one in every if concerns(one, inputs)]
     cases = _ordered((one for one in items if one.changes_now(inputs)), inputs)
-    instances = {one.instance: one for one in (*elsewhere, *every) if one.instance in changed}
+    # Of two Nodes with one instance the one that is not Ready counts.
+    mine = sorted(
+        (one for one in (*elsewhere, *every) if one.instance in changed), key=lambda one: not one.ready
+    )
+    instances = {one.instance: one for one in mine}
     blocked = {
         one.checked.instance: [change_of(why.change) for why in one.blocked] for one in items if one.blocked
     }
-    record = step(instances, blocked, inputs, able(cases, inputs))
+    record = step(instances, blocked, inputs, able(cases, inputs), every)
     breaker, closed = _breaker(inputs, record.faults)
     stop = _stop(every, cases, record, breaker, inputs)
     follow = covered(cases, record, inputs)
@@ -126,12 +130,14 @@ def enforce(
 
 
 def _ordered(cases: Iterable[Case], inputs: EnforceInput) -> list[Case]:
-    """Those whose dry run EC2 allowed first, failed ones last."""
+    """Those whose dry run EC2 allowed first, failed ones last. A Node that is being drained comes late: its
+    soak shows little, and it is about to go."""
     return sorted(
         cases,
         key=lambda one: (
             one.checked.instance not in inputs.first,
             one.attempt.failures,
+            one.checked.cordoned,
             one.checked.node,
         ),
     )

@@ -26,6 +26,7 @@ class CheckedInstance(msgspec.Struct, frozen=True, gc=False):
     ready, ready_since  the Node's Ready condition, and its lastTransitionTime by the clock of its writer
     group               of its canary
     provable            a probe could verify its change
+    cordoned            the Node is unschedulable
     """
 
     node: str
@@ -38,6 +39,7 @@ class CheckedInstance(msgspec.Struct, frozen=True, gc=False):
     group: Group = ("", "")
     ready_since: float = 0.0
     provable: bool = True
+    cordoned: bool = False
 
 
 class EnforceInput(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ async def gather(
     found = await asyncio.gather(*(ask(name, target) for name, target in targets.items()))
     regions = dict(zip(targets, found, strict=True))
     members = [_member(node, ref, regions.get(ref.region)) for node, ref in nodes]
-    members = _at_home(members, inventory.cluster)
+    members = _apart(_at_home(members, inventory.cluster))
     here = [m for m in members if m.ref.region in regions and not m.ref.skipped]
     sources = await _sources(provider, mine, policies, here, scale)
     problems = {
@@ -151,6 +151,20 @@ def _at_home(members: list[Member], cluster: str) -> list[Member]:
     return [
         msgspec.structs.replace(one, ref=msgspec.structs.replace(one.ref, skipped=Reason.OTHER_CLUSTER))
         if one.observed is not None and one.observed.clusters in others
+        else one
+        for one in members
+    ]
+
+
+def _apart(members: list[Member]) -> list[Member]:
+    """Skip instances that several Nodes name: their group and their readiness are ambiguous."""
+    named = [one.ref.instance for one in members if one.ref.instance]
+    if len(set(named)) == len(named):
+        return members
+    counts = Counter(named)
+    return [
+        msgspec.structs.replace(one, ref=msgspec.structs.replace(one.ref, skipped=Reason.SAME_PROVIDER_ID))
+        if counts[one.ref.instance] > 1 and not one.ref.skipped
         else one
         for one in members
     ]

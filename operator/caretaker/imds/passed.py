@@ -1,32 +1,75 @@
 """The passed changes: what a canary has shown, and for how long that counts. Pure."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
 from caretaker.api.imds import FieldChange, GroupCanary, PassedChange
 from caretaker.api.times import format_time
 from caretaker.imds.drift import text
-from caretaker.imds.enforce_input import EnforceInput, Group
+from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group
 
 Passed = dict[tuple[Group, FieldChange], PassedChange]
+# (group, field, value) -> number of nodes on which another policy holds that value.
+Held = Mapping[tuple[Group, str, str], int]
 
 
-def passed_changes(canary: GroupCanary, inputs: EnforceInput) -> Passed:
+def passed_changes(canary: GroupCanary, inputs: EnforceInput, held: Held) -> Passed:
     """Those of a canary that passes now."""
     at, group, proved = format_time(inputs.wall), (canary.kind, canary.name), inputs.proved is not None
     expected = inputs.expect if proved else ""
     return {
-        (group, one): PassedChange(*group, one.field, one.before, one.after, at, proved, expected)
+        (group, one): PassedChange(
+            *(*group, one.field, one.before, one.after, at, proved, expected),
+            held=held.get((group, one.field, one.before), 0),
+        )
         for one in canary.changes
     }
 
 
-def still_wanted(inputs: EnforceInput) -> Passed:
-    """Those to the values of the spec which, if there is a probe, had the result that is expected now."""
-    every = inputs.canary.passed if inputs.canary is not None else ()
-    return {
-        ((one.kind, one.name), FieldChange(one.field, one.before, one.after)): one
-        for one in every
-        if text(inputs.options.get(one.field)) == one.after and _proved(one, inputs)
+def held_by_others(every: Sequence[CheckedInstance], inputs: EnforceInput) -> Held:
+    """See Held; of the fields of the policy."""
+    if inputs.canary is None:
+        return {}
+    # Thousands of instances share a few mappings.
+    others = {
+        key: [
+            (field, text(one.value))
+            for field, one in desired.items()
+            if one.policy != inputs.me and field in inputs.options
+        ]
+        for key, desired in {id(one.desired): one.desired for one in every}.items()
     }
+    if not any(others.values()):
+        return {}
+    return Counter((one.group, *value) for one in every for value in others[id(one.desired)])
+
+
+def still_wanted(inputs: EnforceInput, every: Sequence[CheckedInstance], held: Held) -> Passed:
+    """Those to the values of the spec which, if there is a probe, had the result that is expected now. A
+    value that another policy held and releases is not the one that the canary had."""
+    wanted: Passed = {}
+    for one in inputs.canary.passed if inputs.canary is not None else ():
+        group, change = (one.kind, one.name), FieldChange(one.field, one.before, one.after)
+        if text(inputs.options.get(one.field)) != one.after or not _proved(one, inputs):
+            continue
+        count = held.get((group, one.field, one.before), 0)
+        if count < one.held and any(_has(some, change, inputs) for some in every if some.group == group):
+            continue
+        wanted[group, change] = one if count == one.held else msgspec.structs.replace(one, held=count)
+    return wanted
 
 
 def _proved(one: PassedChange, inputs: EnforceInput) -> bool:
     return inputs.proved is None or (one.proved and inputs.expect in ("Any", one.expected))
+
+
+def _has(one: CheckedInstance, change: FieldChange, inputs: EnforceInput) -> bool:
+    """Whether the policy decides the field of the instance, which has the previous value, or may have it."""
+    desired = one.desired.get(change.field)
+    if desired is None or desired.policy != inputs.me or one.result.state in ("gone", "skipped"):
+        return False
+    if one.observed is None or one.result.state == "unknown" or one.instance in inputs.others:
+        return True
+    return text(dict(one.observed.options.given()).get(change.field)) == change.before

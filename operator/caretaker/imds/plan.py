@@ -283,6 +283,7 @@ def _checked(
         group=member.groups[0] if member.groups else ("", ""),
         ready_since=node.ready_since,
         provable=not why,
+        cordoned=node.unschedulable,
     )
 
 

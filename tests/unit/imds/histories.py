@@ -231,6 +231,18 @@ class History(RuleBasedStateMachine):
     def attach(self, data: Any, asg: str) -> None:
         self.world.attach(self.node(data), asg)
 
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data(), unschedulable=st.booleans())
+    def cordon(self, data: Any, unschedulable: bool) -> None:
+        self.world.cordon(self.node(data), unschedulable=unschedulable)
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data(), stops=st.booleans())
+    def stops(self, data: Any, stops: bool) -> None:
+        node = self.node(data)
+        if self.world.instance_of(node).runs:
+            (self.world.stop if stops else self.world.start)(node)
+
     @rule(takes=st.sampled_from([1.0, 30.0, 300.0]), told=st.sampled_from([0.0, 10.0, 200.0]))
     def probes_take(self, takes: float, told: float) -> None:
         self.world.cluster.probe_takes, self.world.cluster.probe_told = takes, told

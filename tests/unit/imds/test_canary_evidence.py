@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from unit.imds.test_incidents import SPEC, A, B, canary
+from unit.imds.test_incidents import GROUP_A, SPEC, A, B, canary
 from unit.imds.world.truth import LABELS, TEAM, Group
 from unit.imds.world.world import World
 
@@ -146,3 +146,141 @@ def test_a_change_that_was_proved_to_be_something_else_needs_a_canary_of_its_own
     world.run(3_600.0)
     assert len(world.judge.sends) - sent == 1
     assert world.ready("p") == name
+
+
+# ---------------------------------------------------------------- its values
+
+
+LOWER: Final = QUICK | {"options": {"httpPutResponseHopLimit": 1}, "priority": 10}
+HOLDS: Final = QUICK | {"options": {"httpPutResponseHopLimit": 3}}
+
+
+@pytest.fixture
+def held(worlds: Callable[..., World]) -> World:
+    """The baseline has lowered 3 to 1, and then an exception holds 3 on the nodes of team x."""
+    world = worlds(A, count=12, HttpPutResponseHopLimit=3)
+    world.join(A, team="y")
+    world.apply("p", **LOWER)
+    world.run(3 * 3_600.0)
+    assert states(world) == ("Enforced", "")
+    world.apply("exception", **HOLDS | {"selector": {"nodeSelector": {"matchLabels": {TEAM: "x"}}}})
+    world.run(3_600.0)
+    assert (world.ready("exception"), world.ready("p")) == ("Enforced", "Enforced")
+    return world
+
+
+@pytest.mark.parametrize("restarts", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("leaves", ["deleted", "audits", "yields", "one label"])
+def test_what_passed_before_an_exception_does_not_count_after_it(
+    held: World, leaves: str, restarts: bool
+) -> None:
+    """Pods have come to need the exception's value."""
+    held.harmful.add((A, HOP, 1))
+    held.run(60.0)
+    if restarts:
+        held.operator.restart()
+    before = len(held.judge.sends)
+    if leaves == "deleted":
+        held.delete("exception")
+    elif leaves == "audits":
+        held.apply("exception", mode="Audit")
+    elif leaves == "yields":
+        held.apply("exception", priority=1)
+    else:
+        for node in ("n1", "n2", "n3"):
+            held.label(node, held.cluster.nodes[node].labels | {TEAM: "y"})
+    held.run(600.0)
+    assert (len(held.judge.sends) - before, states(held)) == (1, ("BreakerOpen", "CanaryLost"))
+    held.heal()
+    held.resume("p")
+    held.run(3 * 3_600.0)
+    assert states(held) == ("Enforced", "")
+
+
+def test_what_has_passed_goes_on_to_count_while_the_exception_stands(held: World) -> None:
+    """Also when a node of the exception goes."""
+    for node in ("n1", "n2"):
+        held.end(node)
+        held.run(60.0)
+    before = len(held.judge.sends)
+    for _ in range(5):
+        held.join(A, team="y")
+    held.run(30.0)
+    assert len(held.judge.sends) - before == 5
+
+
+# ---------------------------------------------------------------- its Node
+
+
+@pytest.mark.parametrize("labels", [{LABELS[A[0]]: "a"}, {LABELS[A[0]]: "b"}])
+def test_another_node_of_the_same_instance_hides_no_canary(
+    worlds: Callable[..., World], labels: dict[str, str]
+) -> None:
+    world = worlds(A)
+    world.apply("p", **QUICK)
+    world.run(30.0)
+    node = canary(world)
+    twin = world.twin(node, **labels)
+    world.cluster.set_ready(node, False)
+    world.run(600.0)
+    assert (states(world), len(world.judge.sends)) == (("BreakerOpen", "CanaryLost"), 1)
+    world.cluster.remove_node(twin)
+    world.cluster.set_ready(node, True)
+    world.resume("p")
+    world.run(1_200.0)
+    assert states(world) == ("Enforced", "")
+
+
+def test_an_instance_with_nodes_of_two_groups_is_changed_for_neither(worlds: Callable[..., World]) -> None:
+    world = worlds(A, B)
+    world.apply("p", **QUICK | {"selector": {"groups": [GROUP_A]}})
+    world.run(900.0)
+    assert states(world) == ("Enforced", "")
+    before = len(world.judge.sends)
+    twin = world.twin("n2", **{LABELS[A[0]]: "a"})
+    world.run(120.0)
+    status = world.cluster.status("p")
+    assert [(one.node, one.reason) for one in status.exceptions] == [(twin, "SameProviderID")]
+    assert len(world.judge.sends) == before
+
+
+def test_one_that_is_not_ready_and_is_then_stopped_stops_all_the_same(worlds: Callable[..., World]) -> None:
+    """By an alarm, or by a person who looks. It goes on once its Node is Ready."""
+    world = worlds(A, count=30)
+    world.apply("p", **SPEC)
+    world.run(900.0, until=lambda: len(world.judge.sends) >= 6)
+    node = world.ec2.instances[world.judge.sends[-1][2]].node
+    world.run(10.0)
+    world.cluster.set_ready(node, False)
+    world.run(60.0)
+    sent = len(world.judge.sends)
+    world.stop(node)
+    world.run(900.0)
+    assert (world.ready("p"), len(world.judge.sends)) == ("NodeNotReady", sent)
+    world.start(node)
+    world.run(2_400.0)
+    assert states(world) == ("Enforced", "")
+
+
+def test_one_that_is_stopped_while_it_is_ready_stops_nothing(worlds: Callable[..., World]) -> None:
+    """A warm pool. Its Node is NotReady before EC2 is read again."""
+    world = worlds(A, count=30)
+    world.apply("p", **SPEC)
+    world.run(900.0, until=lambda: len(world.judge.sends) >= 6)
+    world.stop(world.ec2.instances[world.judge.sends[-1][2]].node)
+    world.run(2_400.0)
+    assert states(world) == ("Enforced", "")
+
+
+def test_a_node_that_is_drained_becomes_the_canary_last(worlds: Callable[..., World]) -> None:
+    world = worlds(A, count=3)
+    for node in ("n1", "n2"):
+        world.cordon(node)
+    world.apply("p", **QUICK)
+    world.run(10.0)
+    assert canary(world) == "n3"
+    alone = worlds(A, count=1)
+    alone.cordon("n1")
+    alone.apply("p", **QUICK)
+    alone.run(10.0)
+    assert canary(alone) == "n1"

@@ -475,7 +475,7 @@ def test_a_finding_that_is_not_as_expected_on_a_node_of_the_policy_stops_all(
         spec |= {"selector": {"nodeSelector": {"matchLabels": {"team": "y"}}}}
     manual.world.cluster.apply("p", spec)
     for expected in manual.judge.expected.values():  # as if the canary had been probed
-        expected |= dict.fromkeys(expected, "PodReachable")
+        expected.update(dict.fromkeys(expected, "PodReachable"))
     if leaves:
         manual.send(3, after=1.0)
     else:

@@ -51,6 +51,7 @@ class Instance:
     ) -> None:
         self.name, self.node, self.tags = name, node, tags
         self.past = [Then(at, dict(options), at)]
+        self.stopped = math.inf  # since when
 
     @property
     def number(self) -> int:
@@ -240,6 +241,8 @@ class Ec2:
     def _state(self, one: Instance, then: Then, at: float) -> str:
         ended = one.ended
         ends = then.state != "running" and ended is not None and at < ended + ENDING_SECONDS
+        if then.state == "running" and at >= one.stopped:
+            return "stopped"
         return "shutting-down" if ends else then.state
 
     def _answer(self, one: Instance, then: Then, at: float) -> dict[str, Any]:

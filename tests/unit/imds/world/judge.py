@@ -210,7 +210,7 @@ class Judge:
             return
         for one in self._ec2.instances.values():
             read = max(one.last.in_force, self._ec2.lacked_at) < began - RESYNC
-            stays = read and self._cluster.ready_throughout(one.node, began)
+            stays = read and self._cluster.ready_throughout(one.node, began) and one.stopped == math.inf
             known = one.name in canaries | self.refused
             alike = self.group(one) == group and self._lacking(asked, one) == changes
             if stays and one.runs and not known and alike:
@@ -475,7 +475,8 @@ class Judge:
         if min(removed, ended) < math.inf:
             yield "lost", min(removed, ended), min(removed, ended + late)
         log = self._cluster.ready[one.node]
-        if one.node in self._cluster.nodes and sent.ready and log and not log[-1][1]:
+        unready = bool(log) and not log[-1][1] and log[-1][0] <= one.stopped  # not as it was stopped
+        if one.node in self._cluster.nodes and sent.ready and unready:
             yield "not ready", log[-1][0], log[-1][0]
         back = self._reverted(asked, sent, one)
         if back is not None and one.runs:

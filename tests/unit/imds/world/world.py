@@ -4,6 +4,7 @@ A harmful change kills its node: NotReady a while after it is in force, then rep
 is taken back in time leaves the node as it was.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -36,6 +37,7 @@ class World:
         self.ec2.became, self.cluster.instance = self._became, self.instance_of
         self.ails_after, self.repaired_after = 20.0, 120.0
         self.ailing: set[str] = set()
+        self.twins: dict[str, str] = {}  # Nodes that name the instance of another Node
 
     def close(self) -> None:
         """Its end."""
@@ -74,7 +76,36 @@ class World:
 
     def instance_of(self, node: str) -> Instance:
         """Of a Node, even if that is gone."""
-        return self.ec2.instances[f"i-{int(node[1:]):08x}"]
+        return self.ec2.instances[self.twins.get(node, f"i-{int(node[1:]):08x}")]
+
+    def twin(self, node: str, **labels: str) -> str:
+        """Another Node that names its instance."""
+        name, old = f"n{90_000 + len(self.twins)}", self.cluster.nodes[node]
+        self.twins[name] = self.instance_of(node).name
+        self.cluster.put_node(Node(name, f"u{name}", labels, provider_id=old.provider_id, ready=True))
+        return name
+
+    def cordon(self, node: str, *, unschedulable: bool = True) -> None:
+        """`kubectl cordon`."""
+        self.cluster.put_node(msgspec.structs.replace(self.cluster.nodes[node], unschedulable=unschedulable))
+
+    def stop(self, node: str) -> None:
+        """Its instance; nothing tells of the Node after a while."""
+        one = self.instance_of(node)
+        one.stopped = min(one.stopped, self.clock.now)
+
+        def ends() -> None:
+            if one.stopped < math.inf:
+                self.cluster.set_ready(node, False)
+
+        self.loop.at(self.clock.now + 40.0, ends)
+
+    def start(self, node: str) -> None:
+        """Its instance."""
+        one = self.instance_of(node)
+        one.stopped = math.inf
+        if one.name not in self.ailing:
+            self.cluster.set_ready(node, one.runs)
 
     def label(self, node: str, labels: Mapping[str, str]) -> None:
         """Somebody edits them."""
@@ -168,7 +199,8 @@ class World:
                 self._became(one)
         for name in list(self.cluster.nodes):
             one = self.instance_of(name)
-            if not one.runs:
+            one.stopped = math.inf
+            if not one.runs or name in self.twins:
                 self.cluster.remove_node(name)
             elif one.name not in self.ailing:
                 self.cluster.set_ready(name, True)
