@@ -43,6 +43,7 @@ def found(
     group: Group = GROUP,
     ready_since: float = READY_SINCE,
     provable: bool = True,
+    cordoned: bool = False,
     **observed: Any,
 ) -> CheckedInstance:
     """One node with its instance, i-NUMBER, as judged for the policy ME; read just now."""
@@ -51,7 +52,7 @@ def found(
     own = frozenset(field for field, _ in mine.options.given())
     result = check(CheckInput(InstanceRef(name, region), here, wanted, ME, own, unasked))
     node = (f"n{number}", name, region, ready, here, result, wanted)
-    return CheckedInstance(*node, group=group, ready_since=ready_since, provable=provable)
+    return CheckedInstance(*node, group=group, ready_since=ready_since, provable=provable, cordoned=cordoned)
 
 
 def passed(change: FieldChange, group: Group = GROUP) -> PassedChange:

@@ -1,7 +1,7 @@
 """The next state of canaries and of watched instances."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -269,6 +269,12 @@ def test_a_canary_that_has_failed_is_judged_no_more() -> None:
         pytest.param(found(1, GOOD, ready=False), {}, True, id="it has the change"),
         pytest.param(found(1, GOOD), {}, False, id="it is Ready"),
         pytest.param(found(1, GOOD, ready=False, state="stopped"), {}, False, id="it does not run"),
+        pytest.param(
+            found(1, GOOD, ready=False, state="stopped"),
+            {"unready": True},
+            True,
+            id="it was stopped afterwards",
+        ),
         pytest.param(found(1, ready=False), {}, False, id="it was set back"),
         pytest.param(found(1, GOOD, ready=False, state="terminated"), {}, False, id="it is lost"),
         pytest.param(found(1, GOOD, ready=False), {"restored": True}, False, id="it was restored"),
@@ -598,6 +604,19 @@ def test_a_node_that_was_not_ready_before_says_nothing() -> None:
     assert stops.unready == ()
 
 
+@pytest.mark.parametrize(("at", "known"), [(math.inf, True), (-1.0, False)])
+def test_one_that_was_not_ready_as_it_ran_stays_so_when_it_is_stopped(at: float, known: bool) -> None:
+    """By a reading of now: before, it may have been stopped already."""
+    away = stepped(found(1, GOOD, ready=False, at=at), watched=watched(changed(1, applied=True)))
+    (group,) = away.changed
+    assert [one.instance for one in away.unready] == ["i-1"]
+    assert group.instances[0].unready is known
+    assert [one.instance for one in away.stale] == ([] if known else ["i-1"])
+    late = msgspec.structs.replace(group.instances[0], at=format_time(LONG_AGO))
+    stops = stepped(found(1, GOOD, ready=False, state="stopped"), watched=watched(late))
+    assert [one.instance for one in stops.unready] == (["i-1"] if known else [])
+
+
 # ---------------------------------------------------------------- passed changes
 
 
@@ -613,6 +632,44 @@ def test_what_passed_without_a_probe_does_not_count_once_nodes_are_probed() -> N
     both = canaries(stood=(proved, passed(CLOSE)))
     assert list(stepped(canary=both, proved=frozenset()).passed) == [(GROUP, RAISE)]
     assert len(stepped(canary=both).passed) == 2, "and a proof is no fault where none is asked for"
+
+
+Q: Final = PolicyOptions("q", 200, Options(1))
+FREED: Final = found(2)
+
+
+@pytest.mark.parametrize(
+    ("held", "every", "counts"),
+    [
+        pytest.param(1, [found(1, BAD, Q), FREED], 1, id="it holds as many"),
+        pytest.param(0, [found(1, BAD, Q), FREED], 1, id="it holds more"),
+        pytest.param(2, [found(1, BAD, Q), FREED], None, id="it releases one"),
+        pytest.param(2, [found(1, BAD, Q)], 1, id="one went"),
+        pytest.param(1, [found(2, GOOD)], 0, id="one went, and the others have the value"),
+        pytest.param(1, [found(2, group=("G", "b"))], 0, id="another group differs"),
+        pytest.param(1, [found(2, GOOD, unasked="away")], None, id="one is unknown"),
+        pytest.param(1, [found(2, state="terminated")], 0, id="one has ended"),
+        pytest.param(1, [found(2, Options(3, "required", "enabled"))], 0, id="one has a third value"),
+    ],
+)
+def test_what_another_policy_releases_has_to_pass_again(
+    held: int, every: list[CheckedInstance], counts: int | None
+) -> None:
+    before = inputs(canary=canaries(stood=(msgspec.structs.replace(passed(RAISE), held=held),)))
+    made = step({}, {}, before, every=every)
+    assert [one.held for one in made.passed.values()] == ([] if counts is None else [counts])
+
+
+def test_what_another_policy_has_just_changed_may_have_its_value() -> None:
+    before = canaries(stood=(msgspec.structs.replace(passed(RAISE), held=1),))
+    assert step({}, {}, inputs(canary=before, others={"i-2"}), every=[found(2, GOOD)]).passed == {}
+
+
+def test_what_passes_tells_on_how_many_nodes_another_policy_holds_the_old_value() -> None:
+    every = [found(1, GOOD), found(2, BAD, Q), found(3, BAD, Q), found(4, BAD, Q, group=("G", "b"))]
+    stood = inputs(canary=canaries(canary("Soaking", 1, since=LONG_AGO)))
+    made = step({"i-1": every[0]}, {}, stood, every=every)
+    assert made.passed[GROUP, RAISE].held == 2
 
 
 @pytest.mark.parametrize(

@@ -576,6 +576,19 @@ def test_a_canary_is_an_instance_that_runs_on_a_ready_node_and_can_be_proved(
     assert (none.hold, none.wake) == ((False, READY_SECONDS) if why else (True, None))
 
 
+def test_a_canary_is_on_a_cordoned_node_only_if_there_is_no_other() -> None:
+    assert written(enforce([found(1, cordoned=True), found(2)], inputs(canary=None))) == ["i-2"]
+    assert written(enforce([found(1, cordoned=True)], inputs(canary=None))) == ["i-1"]
+
+
+def test_of_two_nodes_with_one_instance_the_one_that_is_not_ready_counts() -> None:
+    away, stood = found(1, GOOD, ready=False), inputs(watched=watched(changed(1, applied=True)))
+    twin = msgspec.structs.replace(found(1, GOOD), node="n9")
+    for every in ([away, twin], [twin, away]):
+        made = enforce([*every, found(2)], stood)
+        assert (made.writes, made.phase) == ((), "NodeNotReady")
+
+
 def test_a_canary_that_is_lost_stops_all_and_another_one_follows_when_it_is_resumed() -> None:
     made = enforce(many(5)[1:], inputs(canary=canaries(canary("Changing", 1), stood=(passed(RAISE, OTHER),))))
     assert (made.writes, made.phase, made.hold) == ((), "BreakerOpen", True)
