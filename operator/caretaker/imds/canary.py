@@ -347,7 +347,7 @@ class _Step:
         if is_unready := unready(one, checked):
             self._unready.append(one)
             is_unready = one.unready or _is_fresh(checked, self._inputs)  # else it may have been stopped
-            self._stale += [] if is_unready else [checked]
+            self._stale += [] if is_unready or state == "unknown" else [checked]
         elif self._over(one, state, group.changes, running=runs(checked)):
             if checked.observed is None or _is_fresh(checked, self._inputs, WATCH_SECONDS):
                 return None

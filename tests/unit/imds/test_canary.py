@@ -612,6 +612,8 @@ def test_one_that_was_not_ready_as_it_ran_stays_so_when_it_is_stopped(at: float,
     assert [one.instance for one in away.unready] == ["i-1"]
     assert group.instances[0].unready is known
     assert [one.instance for one in away.stale] == ([] if known else ["i-1"])
+    silent = stepped(found(1, GOOD, ready=False, at=at, unasked="away"), watched=watched(changed(1)))
+    assert ([one.instance for one in silent.unready], silent.stale) == (["i-1"], ()), "it is not asked"
     late = msgspec.structs.replace(group.instances[0], at=format_time(LONG_AGO))
     stops = stepped(found(1, GOOD, ready=False, state="stopped"), watched=watched(late))
     assert [one.instance for one in stops.unready] == (["i-1"] if known else [])

@@ -262,6 +262,25 @@ def test_one_that_is_not_ready_and_is_then_stopped_stops_all_the_same(worlds: Ca
     assert states(world) == ("Enforced", "")
 
 
+@pytest.mark.parametrize("answers", ["away", "lags"])
+def test_one_that_is_not_ready_starts_no_pass_after_the_other(
+    worlds: Callable[..., World], answers: str
+) -> None:
+    """Though EC2 does not tell whether it runs."""
+    world = worlds(A, count=30)
+    world.apply("p", **SPEC)
+    world.run(900.0, until=lambda: len(world.judge.sends) >= 6)
+    node = world.ec2.instances[world.judge.sends[-1][2]].node
+    world.run(10.0)
+    if answers == "away":
+        world.ec2.blind = ["away"] * 10_000
+    else:
+        world.ec2.lag(8.0)
+    world.cluster.set_ready(node, False)
+    assert world.run(600.0)["p"] <= 120
+    assert world.ready("p") in ("NodeNotReady", "NotAsked")
+
+
 def test_one_that_is_stopped_while_it_is_ready_stops_nothing(worlds: Callable[..., World]) -> None:
     """A warm pool. Its Node is NotReady before EC2 is read again."""
     world = worlds(A, count=30)
