@@ -51,14 +51,24 @@ def still_wanted(inputs: EnforceInput, every: Sequence[CheckedInstance], held: H
     value that another policy held and releases is not the one that the canary had."""
     wanted: Passed = {}
     for one in inputs.canary.passed if inputs.canary is not None else ():
-        group, change = (one.kind, one.name), FieldChange(one.field, one.before, one.after)
-        if text(inputs.options.get(one.field)) != one.after or not _proved(one, inputs):
-            continue
-        count = held.get((group, one.field, one.before), 0)
-        if count < one.held and any(_has(some, change, inputs) for some in every if some.group == group):
-            continue
-        wanted[group, change] = one if count == one.held else msgspec.structs.replace(one, held=count)
-    return wanted
+        if text(inputs.options.get(one.field)) == one.after and _proved(one, inputs):
+            wanted[(one.kind, one.name), FieldChange(one.field, one.before, one.after)] = one
+    counts = {key: held.get((key[0], key[1].field, key[1].before), 0) for key in wanted}
+    fewer: dict[Group, list[FieldChange]] = {}
+    for (group, change), one in wanted.items():
+        if counts[group, change] < one.held:
+            fewer.setdefault(group, []).append(change)
+    released = {
+        (some.group, change)
+        for some in (every if fewer else ())
+        for change in fewer.get(some.group, ())
+        if _has(some, change, inputs)
+    }
+    return {
+        key: one if counts[key] == one.held else msgspec.structs.replace(one, held=counts[key])
+        for key, one in wanted.items()
+        if key not in released
+    }
 
 
 def _proved(one: PassedChange, inputs: EnforceInput) -> bool:
