@@ -54,7 +54,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     wait      seconds until both allow one
     stopped   (reason, message) if no change may be made: a permission, an account policy
     watched   recently changed instances
-    soaks     group -> (since, now) of soaks that began in this process
+    soaks     group -> (since, now) of soaks: when this process first saw them
     inherited instances in the status that this process found: another process may have sent their change
     believed_since  reads of these since then, by the clock of ObservedInstance.at, show that change
     denied    (instance, message) of a change that EC2 denied after it had allowed the dry run

@@ -94,7 +94,7 @@ class InstanceModifier:
         shares = {region: self._share(target, now) for region, target in targets.items()}
         waits = [share.wait(now) for share in shares.values()]
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
-        state.begun(mine.status.canary)
+        state.soaking(mine.status.canary, now)
         state.inherit(recorded(mine.status.canary, mine.status.changed), time.monotonic())
         return EnforceInput(
             me=mine.meta.name,
@@ -223,7 +223,7 @@ class InstanceModifier:
             else:
                 state.keep(instance, attempt)
         state.only(instances)
-        state.begins(enforced.canary, self._now())
+        state.soaking(enforced.canary, self._now())
 
     async def carry_out(
         self, mine: Read, state: PolicyState, writes: Iterable[Write], targets: Mapping[str, ClientKey]

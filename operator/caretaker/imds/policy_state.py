@@ -59,15 +59,9 @@ class PolicyState:
             self.inherited, self.inherited_at = set(recorded), now
         self.inherited &= set(recorded)
 
-    def begun(self, canary: CanaryStatus | None) -> None:
-        """Soaks in status that began in another process: only the wall clock measures them."""
-        self._soak(canary, float("-inf"))
-
-    def begins(self, canary: CanaryStatus | None, now: float) -> None:
-        """Soaks that begin now, and those that continue."""
-        self._soak(canary, now)
-
-    def _soak(self, canary: CanaryStatus | None, now: float) -> None:
+    def soaking(self, canary: CanaryStatus | None, now: float) -> None:
+        """Soaks that begin now, and those that continue. One that began in another process counts from here:
+        the wall clocks of two machines may differ."""
         soaking = [one for one in (canary.groups if canary else ()) if one.phase == "Soaking"]
         soaks, self.soaks = self.soaks, {}
         for one in soaking:

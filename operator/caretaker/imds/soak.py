@@ -36,8 +36,8 @@ def soaked_at(canary: GroupCanary, inputs: EnforceInput) -> float:
     end = (parse_time(canary.since) or 0.0) + 1.0 + soak(canary.changes, inputs)
     since, began = inputs.soaks.get((canary.kind, canary.name), ("", 0.0))
     if since != canary.since:
-        return end  # the soak began in another process
-    # The wall clock may have been set since.
+        return end  # it begins now
+    # The wall clock may have been set since, or be another one.
     return max(end, inputs.wall + soak(canary.changes, inputs) - (inputs.now - began) * inputs.tick)
 
 

@@ -66,9 +66,7 @@ class Judge:
     def __init__(self, cluster: Cluster, ec2: Ec2, clock: Clock) -> None:
         self._cluster, self._ec2, self._clock, self._now = cluster, ec2, clock, clock.monotonic
         self.counts = False
-        self.clocks = True  # of a process that has seen a whole soak a clock that is set must not end it
         self.edited = 0.0  # when a spec or a label was changed last
-        self.strange = 0.0  # when the last process began to lead
         self.breaches: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.harmful: set[tuple[Group, str, Any]] = set()
@@ -99,7 +97,6 @@ class Judge:
 
     def restarted(self) -> None:
         """Another process leads."""
-        self.strange = self._now()
         self.sends.clear()
         self.answered.clear()
 
@@ -248,8 +245,6 @@ class Judge:
         # What happened in the last seconds may be read by nobody yet; what soaks shortly is read at its end.
         until = now - FRESH - self._ec2.longest_lag
         since = min(now - soak + SLACK, until)
-        if self._clock.jumped > since and (self.strange > since or not self.clocks):
-            return ""  # no clock tells its process how long it was
         # The operator reads once a minute: a change that is reverted in between may stay unseen.
         one = one.read(name, value, DETECTION + self._ec2.longest_lag)
         if soak and not one.held(name, value, since, until):
