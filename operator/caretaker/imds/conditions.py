@@ -27,7 +27,7 @@ STALLING: Final = frozenset(
         *(Reason.DRIFT_TOO_WIDE, Reason.BLOCKED_BY_ACCOUNT_POLICY, Reason.WOULD_CUT_CREDENTIALS),
         *(Reason.LOOSENING_NOT_ALLOWED, Reason.TIGHTENING_NOT_ALLOWED, Reason.HOP_LIMIT_TOO_LOW),
         *(Reason.TAG_KEYS_UNFIT, Reason.FIGHTING, Reason.NOT_PROBEABLE),
-        *(Reason.SET_BUT_UNREACHABLE, Reason.STILL_REACHABLE, Reason.SLOW),
+        *(Reason.SET_BUT_UNREACHABLE, Reason.STILL_REACHABLE, Reason.SLOW, Reason.PROBE_UNAVAILABLE),
     )
 )
 _DENIED: Final = {
@@ -52,7 +52,7 @@ class StatusInput(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
     scanned: str | None = None  # when EC2 was last asked for all
     asked: bool = False  # it has answered for every region that has nodes of this policy
-    probe_problem: str = ""  # why the probe's task could not be read
+    probe_problem: str = ""  # why the probe's task could not be used
     refused: tuple[str, str] | None = None  # (reason, message) of why nothing may be changed
     source_problems: tuple[Problem, ...] = ()  # why sources of future nodes could not be read
 

@@ -297,7 +297,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
 
     async def before(self, snapshot: Snapshot, plan: Plan) -> str:
         """Store the results of the plan, and have nodes probed; no option is changed before status has it.
-        Why the probe's task could not be written, or ""."""
+        Why the probe's task, which this policy needs, could not be written, or ""."""
         key, mine = self._key(snapshot), snapshot.status_input.read
         self._known(snapshot, key, mine.spec)
         if plan.enforced is not None and snapshot.policy_state is not None:
@@ -314,18 +314,18 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         if verified is None and not self._prober.serves(name):
             return ""
         marks, first = (verified.marks, verified.first) if verified is not None else ({}, frozenset[str]())
-        return await self._prober.want(name, marks, snapshot.wanting, self._nodes, first)
+        problem = await self._prober.want(name, marks, snapshot.wanting, self._nodes, first)
+        return problem if verified is not None else ""
 
-    async def after(self, snapshot: Snapshot, plan: Plan, outcome: str) -> None:  # noqa: ARG002
-        """The status stands: make the changes."""
-        if plan.enforced is not None and plan.enforced.writes and snapshot.policy_state is not None:
+    async def after(self, snapshot: Snapshot, plan: Plan, outcome: str) -> None:
+        """The status stands: make the changes. Without a probe there would be no evidence of them."""
+        enforced, policy_state = plan.enforced, snapshot.policy_state
+        if enforced is not None and enforced.writes and policy_state is not None and not outcome:
             mine = snapshot.status_input.read
-            await self._recorded(mine, plan.enforced)
-            await self._modifier.carry_out(
-                mine, snapshot.policy_state, plan.enforced.writes, snapshot.targets
-            )
-        elif snapshot.policy_state is not None and snapshot.policy_state.unseen and plan.rests:
-            snapshot.policy_state.unseen = False
+            await self._recorded(mine, enforced)
+            await self._modifier.carry_out(mine, policy_state, enforced.writes, snapshot.targets)
+        elif policy_state is not None and policy_state.unseen and plan.rests:
+            policy_state.unseen = False
             self._others(self._key(snapshot))  # the changed instances are different for them, too
 
     async def _recorded(self, mine: Read, enforced: Enforced) -> None:
@@ -372,9 +372,10 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             delays.append(LOST_SECONDS * self._scale)
         if plan.enforced is not None and plan.enforced.wake is not None:
             delays.append(plan.enforced.wake * self._scale)
-        if plan.verified is not None and plan.verified.waiting:
-            unusable = outcome or snapshot.status_input.probe_problem
-            delays.append(AGAIN_SECONDS * self._scale if unusable else self._probe_delay(snapshot))
+        if outcome or snapshot.status_input.probe_problem:
+            delays.append(AGAIN_SECONDS * self._scale)
+        elif plan.verified is not None and plan.verified.waiting:
+            delays.append(self._probe_delay(snapshot))
         else:
             self._waiting.pop(self._key(snapshot), None)
             if plan.verified is not None and plan.verified.wake is not None:

@@ -64,7 +64,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     faulty    instances of a canary -> unexpected result of the probe
     unprobed  instances of a soaking canary -> why they cannot be probed
     asked_ahead  instances of canaries -> time of the last probe request, if that is in the future
-    unproved  (reason, message) of an unexpected result that counts; ("", "") = none
+    unproved  (reason, message) of an unexpected result, or of a probe that cannot be used; ("", "") = none
     needed    group -> the hop limit that its pods need, as measured
     """
 

@@ -198,9 +198,19 @@ def _enforce_input(
             for _, one in checked
             if one.instance in changed and (at := asked_ahead(one.node, findings, marks, now))
         },
-        unproved=(verified.reason, verified.message) if verified.proved is False else ("", ""),
+        unproved=_unproved(plan_input.probe_state, verified),
         needed=needed,
     )
+
+
+def _unproved(probe_state: ProbeState, verified: Verified) -> tuple[str, str]:
+    """Why the probe allows no change. One without a result yet stops nothing: the first canary needs none."""
+    if probe_state.problem:
+        return Reason.PROBE_UNAVAILABLE, (
+            f"the DaemonTask of the probe: {probe_state.problem}. No instance is changed until the probe can "
+            "be used, or spec.verification.probe is false"
+        )
+    return (verified.reason, verified.message) if verified.proved is False else ("", "")
 
 
 def _canaries(inputs: EnforceInput | None) -> dict[str, tuple[float, float]]:

@@ -62,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
 
 class ProbeState(msgspec.Struct, frozen=True):
     """The state of the task and its ledger, by node. `marks`: the re-runs that it asks for; `problem`: why it
-    could not be read, "" = it was."""
+    could not be read, or written the last time; "" = it could."""
 
     findings: Mapping[str, Finding] = {}
     marks: Mapping[str, str] = {}

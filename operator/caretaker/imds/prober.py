@@ -1,8 +1,8 @@
 """The one DaemonTask that probes for all policies: read with its ledger, and written when the nodes change.
 
 Inputs: each policy's marks. I/O only: which nodes, and when, was decided before (verify.py). A task that
-cannot be read or written (DaemonTask is not installed, or may not be used) is reported, and stops nothing
-else. The next pass of any policy corrects a failed write and the task of another process.
+cannot be read or written (DaemonTask is not installed, or may not be used) is reported: there is no evidence
+for changes then. The next pass of any policy corrects a failed write and the task of another process.
 """
 
 import asyncio
@@ -57,6 +57,7 @@ class Prober:
         self._demands: dict[str, _Demand] = {}  # by policy
         self._found: Mapping[str, Finding] = {}  # the last result
         self._settled = False  # the task is known to match the demands
+        self._refusal = ""  # why it could not be written the last time
         self._lock = asyncio.Lock()
 
     def clear(self) -> None:
@@ -64,6 +65,7 @@ class Prober:
         self._demands.clear()
         self._found = {}
         self._settled = False
+        self._refusal = ""
 
     def serves(self, policy: str) -> bool:
         """Whether want() has something to do even for a policy that asks for nothing."""
@@ -77,7 +79,7 @@ class Prober:
             body = await self._read()
             if body is None:
                 self._found = {}
-                return ProbeState()
+                return ProbeState(problem=self._refusal)
             url = f"/api/v1/namespaces/{self._namespace}/configmaps"
             shards, _ = await self._client.list(url, _Shard, params={"labelSelector": LEDGER_SELECTOR})
         except ApiError as error:
@@ -88,7 +90,7 @@ class Prober:
         own = [shard.data for shard in shards if _owned(shard.metadata, body["metadata"]["uid"])]
         self._found = findings(own, nodes)
         # With those for which the task has no room yet.
-        return ProbeState(self._found, self._merged(_marks(body)))
+        return ProbeState(self._found, self._merged(_marks(body)), self._refusal)
 
     async def want(
         self,
@@ -125,8 +127,9 @@ class Prober:
             if error.transient or error.conflict:
                 raise
             logger.warning("the DaemonTask of the probe: %s", error)
-            return str(error)
-        self._settled = complete
+            self._refusal = str(error)
+            return self._refusal
+        self._settled, self._refusal = complete, ""
         return ""
 
     def _wanted(self, kept: dict[str, Any] | None, nodes: Collection[str]) -> dict[str, Any] | None:

@@ -1,11 +1,14 @@
-"""No change without evidence: the clocks, readings and probe results on which a pass relies are lost, wrong or
-late. The judge of world/judge.py looks at every change that is sent."""
+"""No change without evidence: the clocks, readings and probe results on which a pass relies are lost, wrong
+or late. The judge of world/judge.py looks at every change that is sent.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
+from caretaker.api.conditions import find
+from caretaker.kube.errors import ApiError
 from unit.imds.test_incidents import SPEC, A
 from unit.imds.world.world import World
 
@@ -48,3 +51,82 @@ def test_the_clock_of_the_next_leader_does_not_end_a_soak(
     assert (world.ready("p"), world.judge.sends) == ("CanarySoaking", [])
     world.run(soak, until=lambda: right(world))
     assert right(world), "a change of leader costs one soak at most"
+
+
+PROBED: Final = FAST | {"verification": {"probe": True, "expect": "PodReachable"}}
+FORBIDDEN: Final = ApiError(403, "Forbidden")
+
+
+def loses_a_verb(world: World, verb: str) -> None:
+    """The operator's role does."""
+    world.cluster.refused[verb] = FORBIDDEN
+
+
+def is_removed(world: World, _: str) -> None:
+    """The CRD of DaemonTasks, and with it the task."""
+    world.cluster.lose_task()
+    world.cluster.refused["create"] = ApiError(404, "NotFound")
+
+
+def is_unserved(world: World, _: str) -> None:
+    """The next process runs no DaemonTasks."""
+    world.operator.daemontasks = False
+    world.operator.restart()
+
+
+UNUSABLE: Final = {
+    "configmaps cannot be listed": (loses_a_verb, "configmaps"),
+    "the task cannot be read": (loses_a_verb, "get"),
+    "the task cannot be written": (loses_a_verb, "patch"),
+    "DaemonTask is not installed": (is_removed, ""),
+    "DaemonTasks do not run": (is_unserved, ""),
+}
+
+
+@pytest.mark.parametrize("moment", ["before a canary", "after the canary"])
+@pytest.mark.parametrize("how", UNUSABLE)
+def test_without_a_probe_nothing_is_changed_and_the_way_out_is_told(
+    world: World, how: str, moment: str
+) -> None:
+    for _ in range(20):
+        world.join(A, team="x")
+    if moment == "after the canary":
+        world.apply("p", **PROBED | {"safety": SPEC["safety"]})
+
+        def passed() -> bool:
+            canary = world.cluster.status("p").canary
+            return canary is not None and bool(canary.passed)
+
+        world.run(900.0, until=passed)
+        assert passed()
+    fails, what = UNUSABLE[how]
+    world.run(0.0)
+    fails(world, what)
+    if moment == "before a canary":
+        world.apply("p", **PROBED | {"safety": SPEC["safety"]})
+    world.operator.wake("p", 0.0)
+    world.run(60.0)
+    sent = len(world.judge.sends)
+    passes = world.run(900.0)
+    assert (world.ready("p"), len(world.judge.sends)) == ("ProbeUnavailable", sent)
+    assert sent <= (6 if moment == "after the canary" else 1), "what was sent before it was seen"
+    assert passes["p"] <= 900.0 / 15.0 + 2
+    ready = find(world.cluster.status("p").conditions, "Ready")
+    assert ready is not None
+    assert "spec.verification.probe is false" in ready.message
+    if how == "DaemonTasks do not run":
+        world.operator.daemontasks = True
+        world.operator.restart()
+    world.cluster.calm()
+    world.run(7_200.0, until=lambda: right(world))
+    assert right(world), world.ready("p")
+
+
+def test_without_a_probe_a_policy_goes_on_once_it_asks_for_none(world: World) -> None:
+    loses_a_verb(world, "get")
+    world.apply("p", **PROBED)
+    world.run(600.0)
+    assert (world.ready("p"), world.judge.sends) == ("ProbeUnavailable", [])
+    world.apply("p", verification={})
+    world.run(600.0, until=lambda: right(world))
+    assert right(world)

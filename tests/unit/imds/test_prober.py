@@ -161,12 +161,16 @@ async def test_two_policies_that_make_it_at_once_are_no_fault_of_it(api: Api) ->
         await want(prober(api), "p", "a", "p")
 
 
-async def test_a_right_that_is_missing_is_told_and_stops_nothing(api: Api) -> None:
+async def test_a_right_that_is_missing_is_told_until_it_is_there(api: Api) -> None:
     made = prober(api)
     for verb in ("create", "get"):
         api.errors[verb] = ApiError(403, "Forbidden", f'User "x" cannot {verb} resource "daemontasks"')
         assert f"cannot {verb} resource" in await want(made, "p", "a", "p")
     assert "cannot get resource" in (await made.probe_state({})).problem
+    api.errors.clear()
+    assert "cannot get resource" in (await made.probe_state({})).problem, "nothing has been written yet"
+    assert await want(made, "p", "a", "p") == ""
+    assert (await made.probe_state({})).problem == ""
 
 
 async def test_nodes_for_which_there_is_no_room_have_their_turn(api: Api) -> None:

@@ -57,7 +57,8 @@ class Cluster:
         self.calm()
 
     def calm(self) -> None:
-        """Probes are quick, and a Pod is one hop from IMDS."""
+        """Probes are quick, and a Pod is one hop from IMDS; the operator may use their task."""
+        self.refused: dict[str, ApiError] = {}  # by verb on the task, or "configmaps"
         self.probe_takes, self.probe_told = 5.0, 0.0  # seconds until it measures, and from there
         self.needs = 1  # hops from a Pod
         self.needs_of: dict[str, int] = {}  # nodes from which it is farther
@@ -158,6 +159,8 @@ class Cluster:
     def get(self, path: str) -> Any:
         """One object."""
         name = path.rsplit("/", 1)[1]
+        if "/daemontasks/" in path:
+            self._refuse("get")
         found: Any = self.tasks.get(name) if "/daemontasks/" in path else self.policies.get(name)
         if found is None:
             raise ApiError(404, "NotFound")
@@ -168,6 +171,7 @@ class Cluster:
         if path.endswith("/imdspolicies"):
             return list(self.policies.values())
         if path.endswith("/configmaps"):
+            self._refuse("configmaps")
             shards = [
                 {"metadata": {"ownerReferences": [{"uid": uid}]}, "data": self._told(ledger)}
                 for uid, ledger in self.ledgers.items()
@@ -179,6 +183,7 @@ class Cluster:
 
     def write(self, verb: str, path: str, body: Any) -> None:
         """Of DaemonTasks."""
+        self._refuse(verb)
         name = body["metadata"]["name"] if verb == "create" else path.rsplit("/", 1)[1]
         there = self.tasks.get(name)
         if (verb == "create") == (there is not None):
@@ -196,7 +201,17 @@ class Cluster:
         self.tasks[name] = msgspec.json.decode(msgspec.json.encode({**body, "metadata": meta}))
         self._run_probes(name)
 
+    def _refuse(self, what: str) -> None:
+        if what in self.refused:
+            raise self.refused[what]
+
     # ------------------------------------------------------------ the probe
+
+    def lose_task(self) -> None:
+        """Somebody deletes it, and its ledger goes with it."""
+        for task in self.tasks.values():
+            self.ledgers.pop(task["metadata"]["uid"], None)
+        self.tasks.clear()
 
     def _told(self, ledger: Mapping[str, dict[str, Any]]) -> dict[str, str]:
         told = {}

@@ -47,6 +47,7 @@ class Operator:
         self.kill_in: int | None = None  # after so many calls
         self.effect = True  # whether the call at which it is killed takes effect
         self.conflict = False  # of the next status
+        self.daemontasks = True  # whether the next process runs them
         self.due: dict[str, float] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._passes = Counter[str]()
@@ -112,7 +113,11 @@ class Operator:
             wake,
             wake,
             PolicyMetrics(CollectorRegistry()),
-            ControllerOptions(Grants.default(NAMESPACE), NAMESPACE, Rate(2.0, 40.0), probe_image="probe"),
+            ControllerOptions(
+                *(Grants.default(NAMESPACE), NAMESPACE, Rate(2.0, 40.0)),
+                daemontasks=self.daemontasks,
+                probe_image="probe",
+            ),
         )
         held.append(made)
         return made
