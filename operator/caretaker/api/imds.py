@@ -21,6 +21,7 @@ MAX_CANARY = 50  # instances in status.canary.instances
 MAX_CANARIES = 1000  # instances of all canaries
 MAX_CHANGED = 1000  # watched instances
 MAX_PASSED = 1000
+MAX_UNEXPECTED = 50
 
 Switch = Literal["enabled", "disabled"]
 # Values of safety.allowLoosening (a higher hop limit, optional tokens, the others enabled) and of
@@ -304,6 +305,19 @@ class BreakerStatus(Wire, frozen=True, omit_defaults=False):
     node: str = ""
 
 
+class UnexpectedResult(Wire, frozen=True):
+    """An unexpected result of the probe. `mark`: when it was requested, "" = with the task."""
+
+    node: str
+    instance: str
+    verdict: str
+    at: str
+    mark: str = ""
+    latency_milliseconds: float | None = None
+    needed_hops: int | None = None
+    imdsv1: Literal["Open", "Closed"] | None = None
+
+
 class ScanStatus(Wire, frozen=True, omit_defaults=False):
     """Time of the EC2 read behind this status; written only with another change."""
 
@@ -325,6 +339,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     canary: CanaryStatus | None = None
     changed: tuple[ChangedGroup, ...] = ()
     breaker: BreakerStatus | None = None
+    unexpected: tuple[UnexpectedResult, ...] = ()
     last_scan: ScanStatus = ScanStatus()
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Options
+from caretaker.imds import drift
 from caretaker.imds.drift import OptionChange, changes
 from caretaker.imds.instance_ref import PROVIDER_MANAGED, InstanceRef
 from caretaker.imds.merge import DesiredOption
@@ -103,6 +104,11 @@ COMPLIANT: Final = CheckResult("compliant")
 def check(case: CheckInput) -> CheckResult:
     """The result of the first check that applies."""
     return next((found for one in _CHECKS if (found := one(case)) is not None), COMPLIANT)
+
+
+def slow_and_open(observed: ObservedInstance | None) -> bool:
+    """Whether its pods wait for IMDSv2 in vain and then get IMDSv1."""
+    return observed is not None and drift.slow_and_open(observed.options)
 
 
 def fits(case: CheckInput, result: CheckResult) -> bool:

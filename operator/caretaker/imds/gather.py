@@ -93,7 +93,9 @@ async def gather(
     )
     unasked = {name: problem.message for name, problem in problems.items()}
     plan_input = PlanInput(
-        mine.meta.name, policies, members, unasked, mine.spec.aws.region, launching=sources.launching
+        *(mine.meta.name, policies, members, unasked, mine.spec.aws.region),
+        launching=sources.launching,
+        stored=mine.status.unexpected,
     )
     lost = any(not region.lost.isdisjoint(wanted[name]) for name, region in regions.items())
     return GatherResult(status_input, plan_input, age, targets, lost)

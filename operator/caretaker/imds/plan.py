@@ -10,15 +10,23 @@ from typing import Final
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.imds import MAX_GROUPS, ExceptionStatus, GroupStatus, Options, Selector, Summary
+from caretaker.api.imds import (
+    MAX_GROUPS,
+    ExceptionStatus,
+    GroupStatus,
+    Options,
+    Selector,
+    Summary,
+    UnexpectedResult,
+)
 from caretaker.api.objects import Node
 from caretaker.api.times import parse_time
 from caretaker.imds import counts
 from caretaker.imds.cases import with_failure
-from caretaker.imds.checks import CheckInput, CheckResult, ObservedInstance, check, fits
-from caretaker.imds.drift import slow_and_open
+from caretaker.imds.checks import CheckInput, CheckResult, ObservedInstance, check, fits, slow_and_open
 from caretaker.imds.enforce import Enforced, enforce
 from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group, recorded
+from caretaker.imds.evidence import evidence, unproved
 from caretaker.imds.exceptions import exceptions_of
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import Launching
@@ -35,7 +43,6 @@ from caretaker.imds.verify import (
     passed_probe,
     required,
     unprovable,
-    verify,
 )
 
 OTHER_REGION: Final = "OtherRegion"
@@ -76,6 +83,7 @@ class PlanInput(msgspec.Struct, frozen=True):
     enforce_input: EnforceInput | None = None  # None: Audit
     probing: Probing | None = None  # None: nothing is probed
     probe_state: ProbeState = ProbeState()  # by the probe
+    stored: Sequence[UnexpectedResult] = ()  # in status
     now: float = 0.0  # Unix seconds
     launching: Launching = Launching()  # the sources of future nodes
     desired: Sequence[Desired] = ()  # of each member, in order; () = not computed yet
@@ -96,6 +104,7 @@ class Plan(msgspec.Struct, frozen=True):
     differences: Mapping[Group, Counter[tuple[str, str, str]]] = {}
     enforced: Enforced | None = None
     verified: Verified | None = None
+    unexpected: tuple[UnexpectedResult, ...] = ()  # results of the probe
     sources: Findings = Findings()  # those of `groups`, and the others
 
     @property
@@ -124,10 +133,14 @@ def plan(plan_input: PlanInput) -> Plan:
         if result.state != "skipped":
             node_sources.add(member.groups, member.ref, member.observed, fields)
         overridden += any(me.name in one.losers for one in fields.values())
-        slow += result.state in ("compliant", "drifted", "pending") and _slow(member)
+        slow += result.state in ("compliant", "drifted", "pending") and slow_and_open(member.observed)
         conflicts |= {field: one.rivals for field, one in fields.items() if me.name in one.rivals}
     candidates = _candidates(plan_input, checked)
-    enforced, verified = None, _verified(plan_input, candidates)
+    # Evaluated before all decisions: an unexpected result stops all changes.
+    known = plan_input.probe_state, plan_input.stored, plan_input.now
+    found = evidence(plan_input.probing, candidates, *known)
+    enforced, verified = None, found.verified
+    plan_input = msgspec.structs.replace(plan_input, probe_state=found.probe_state)
     if plan_input.enforce_input is not None:
         inputs = _enforce_input(plan_input, plan_input.enforce_input, me, checked, verified, candidates)
         enforced, checked = _enforced(checked, inputs, _elsewhere(others, inputs, cache))
@@ -148,6 +161,7 @@ def plan(plan_input: PlanInput) -> Plan:
         differences=counts.differences(alike),
         enforced=enforced,
         verified=verified,
+        unexpected=found.unexpected,
         sources=sources,
     )
 
@@ -186,7 +200,8 @@ def _enforce_input(
     proved = [
         one for one, candidate in canaries if passed_probe(probing, candidate, findings.get(one.node), now)
     ]
-    needed = required(probing, candidates, findings, now) if probing.expect == "PodReachable" else {}
+    counting = plan_input.probe_state.counting
+    needed = required(probing, candidates, counting, now) if probing.expect == "PodReachable" else {}
     return msgspec.structs.replace(
         inputs,
         expect=probing.expect,
@@ -198,19 +213,9 @@ def _enforce_input(
             for _, one in checked
             if one.instance in changed and (at := asked_ahead(one.node, findings, marks, now))
         },
-        unproved=_unproved(plan_input.probe_state, verified),
+        unproved=unproved(plan_input.probe_state, verified),
         needed=needed,
     )
-
-
-def _unproved(probe_state: ProbeState, verified: Verified) -> tuple[str, str]:
-    """Why the probe allows no change. One without a result yet stops nothing: the first canary needs none."""
-    if probe_state.problem:
-        return Reason.PROBE_UNAVAILABLE, (
-            f"the DaemonTask of the probe: {probe_state.problem}. No instance is changed until the probe can "
-            "be used, or spec.verification.probe is false"
-        )
-    return (verified.reason, verified.message) if verified.proved is False else ("", "")
 
 
 def _canaries(inputs: EnforceInput | None) -> dict[str, tuple[float, float]]:
@@ -247,14 +252,6 @@ def _candidates(
     return candidates
 
 
-def _verified(plan_input: PlanInput, candidates: Sequence[Candidate]) -> Verified | None:
-    """Evaluated before all decisions: an unexpected result stops all changes."""
-    if plan_input.probing is None:
-        return None
-    probe_state = plan_input.probe_state
-    return verify(plan_input.probing, candidates, probe_state.findings, probe_state.marks, plan_input.now)
-
-
 def _candidate(
     member: Member, one: CheckedInstance, changed: float, canary: tuple[float, float], fitted: bool
 ) -> Candidate:
@@ -276,6 +273,7 @@ def _candidate(
         began=began,
         shut=shut,
         unprobed=unprobed,
+        instance=one.instance,
     )
 
 
@@ -387,10 +385,6 @@ def _node_sources(members: Iterable[tuple[Member, Mapping[str, DesiredOption]]])
 def _here(member: Member, region: str) -> InstanceRef:
     elsewhere = region and member.ref.region and member.ref.region != region
     return msgspec.structs.replace(member.ref, skipped=OTHER_REGION) if elsewhere else member.ref
-
-
-def _slow(member: Member) -> bool:
-    return member.observed is not None and slow_and_open(member.observed.options)
 
 
 def _alike(checked: Sequence[tuple[Member, CheckedInstance]]) -> list[counts.Alike]:

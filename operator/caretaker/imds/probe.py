@@ -62,11 +62,18 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
 
 class ProbeState(msgspec.Struct, frozen=True):
     """The state of the task and its ledger, by node. `marks`: the re-runs that it asks for; `problem`: why it
-    could not be read, or written the last time; "" = it could."""
+    could not be read, or written the last time; "" = it could; `before`: stored results that
+    count in the place of findings."""
 
     findings: Mapping[str, Finding] = {}
     marks: Mapping[str, str] = {}
     problem: str = ""
+    before: Mapping[str, Finding] = {}
+
+    @property
+    def counting(self) -> dict[str, Finding]:
+        """The results that count."""
+        return {**self.findings, **self.before}
 
 
 def task(

@@ -48,6 +48,7 @@ def status_of(inputs: StatusInput, plan: Plan, now: str, problem: str = "") -> S
         canary=enforced.canary if counted else before.canary,
         changed=enforced.changed if counted else before.changed,
         breaker=enforced.breaker if counted else before.breaker,
+        unexpected=plan.unexpected if counted else before.unexpected,
         last_scan=before.last_scan,
     )
     if made == before:

@@ -57,12 +57,13 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     began: float = 0.0
     shut: bool = False  # HttpEndpoint is disabled by a policy
     unprobed: str = ""  # why the probe cannot run there
+    instance: str = ""
 
 
 class Verified(msgspec.Struct, frozen=True):
     """`marks`: node -> mark of the re-run; `first`: canaries among them, which are probed first; `groups`:
     results; `proved`: None = not known yet; `wake`: seconds until the next re-run, None = there is none;
-    `faults`: node -> unexpected result."""
+    `faults`: node -> unexpected result; `unexpected`: those that count, to be stored."""
 
     marks: Mapping[str, str]
     groups: Mapping[Group, tuple[int | None, ProbeStatus]]
@@ -73,6 +74,7 @@ class Verified(msgspec.Struct, frozen=True):
     wake: float | None = None
     first: frozenset[str] = frozenset()
     faults: Mapping[str, str] = {}
+    unexpected: tuple[tuple[Candidate, Finding], ...] = ()
 
 
 def verify(
@@ -81,9 +83,11 @@ def verify(
     found: Mapping[str, Finding],
     marks: Mapping[str, str],
     now: float,
+    before: Mapping[str, Finding] = {},
 ) -> Verified:
-    """`found` and `marks`: the current ones, by node."""
-    chosen = _chosen(probing, candidates, found)
+    """`found` and `marks`: the current ones, by node; `before`: results that count in their place."""
+    counting = {**found, **before}
+    chosen = _chosen(probing, candidates, counting)
     asked = {
         candidate.node: _mark(probing, candidate, found.get(candidate.node), marks, now)
         for candidate in chosen
@@ -96,12 +100,19 @@ def verify(
     findings = {
         candidate.node: finding
         for candidate in (*chosen, *unfit)
-        if (finding := found.get(candidate.node)) is not None
+        if (finding := counting.get(candidate.node)) is not None
         and (_since(candidate, finding, now) or _still_wrong(probing, candidate, finding))
-        and _lasts(probing, finding, now)
+        and lasts(probing, finding, now)
     }
     wrong = [candidate for candidate in unfit if _wrong(probing, candidate, findings.get(candidate.node))]
     reason, message, proved = _evaluated(probing, [*chosen, *wrong], findings)
+    unexpected = tuple(
+        (candidate, findings[candidate.node])
+        for candidate in (*chosen, *wrong)
+        if _wrong(probing, candidate, findings.get(candidate.node))
+    )
+    if any(candidate.node in before for candidate, _ in unexpected):
+        message += "; the last result counts until the node is probed again"
     waiting = not all(answered(found.get(node), mark) for node, mark in asked.items())
     made = [(candidate, found[candidate.node]) for candidate in chosen if candidate.node in found]
     wake = min((_wake(probing, candidate, one, now) for candidate, one in made), default=None)
@@ -119,6 +130,7 @@ def verify(
             for candidate in chosen
             if (why := _wrong(probing, candidate, findings.get(candidate.node)))
         },
+        unexpected,
     )
 
 
@@ -137,7 +149,7 @@ def required(
     most: dict[Group, int] = {}
     for candidate in candidates:
         finding = found.get(candidate.node)
-        if finding is None or finding.needed_hops is None or not _lasts(probing, finding, now):
+        if finding is None or finding.needed_hops is None or not lasts(probing, finding, now):
             continue
         for group in candidate.groups or (("", ""),):
             most[group] = max(most.get(group, 0), finding.needed_hops)
@@ -246,7 +258,7 @@ def _outdated(candidate: Candidate, finding: Finding) -> bool:
     )
 
 
-def _lasts(probing: Probing, finding: Finding, now: float) -> bool:
+def lasts(probing: Probing, finding: Finding, now: float) -> bool:
     """Whether it counts until the next one."""
     return _age(finding, now) < probing.interval + probing.retry
 
@@ -270,11 +282,11 @@ def _fault(probing: Probing, candidate: Candidate, finding: Finding) -> str:
 def _wrong(probing: Probing, candidate: Candidate, finding: Finding | None) -> str:
     """The unexpected result; one that says nothing is none."""
     return (
-        "" if finding is None or _unsaid(probing, candidate, finding) else _fault(probing, candidate, finding)
+        "" if finding is None or unsaid(probing, candidate, finding) else _fault(probing, candidate, finding)
     )
 
 
-def _unsaid(probing: Probing, candidate: Candidate, finding: Finding) -> bool:
+def unsaid(probing: Probing, candidate: Candidate, finding: Finding) -> bool:
     """Whether the probe failed, or did not learn whether IMDSv1 is closed where that counts."""
     limited = finding.verdict == HOP_LIMITED and _pods_blocked(probing, candidate)
     return finding.verdict in _NOTHING or (limited and finding.imdsv1 is None)
@@ -340,7 +352,7 @@ def _evaluated(
 def _failed(
     probing: Probing, candidate: Candidate, finding: Finding, message: str
 ) -> tuple[str, str, bool | None]:
-    if _unsaid(probing, candidate, finding):
+    if unsaid(probing, candidate, finding):
         return Reason.NOT_PROVED, message, None
     if _pods_blocked(probing, candidate):
         return Reason.STILL_REACHABLE, message, False

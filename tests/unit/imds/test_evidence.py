@@ -2,9 +2,10 @@
 or late. The judge of world/judge.py looks at every change that is sent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from caretaker.api.conditions import find
@@ -130,3 +131,89 @@ def test_without_a_probe_a_policy_goes_on_once_it_asks_for_none(world: World) ->
     world.apply("p", verification={})
     world.run(600.0, until=lambda: right(world))
     assert right(world)
+
+
+def is_deleted(world: World) -> None:
+    """Somebody deletes the probe's task."""
+    world.cluster.lose_task()
+
+
+def is_suspended(world: World) -> None:
+    """And so its task is deleted."""
+    world.apply("p", suspend=True)
+    world.run(30.0)
+    assert world.cluster.tasks == {}
+    world.apply("p", suspend=False)
+
+
+def is_suspended_over_a_restart(world: World) -> None:
+    world.apply("p", suspend=True)
+    world.run(30.0)
+    world.operator.restart()
+    world.apply("p", suspend=False)
+
+
+def registers_again(world: World) -> None:
+    """Its kubelet registers the Node again, a while after it was deleted."""
+    node = world.cluster.nodes["n11"]
+    world.cluster.remove_node("n11")
+    world.run(20.0)
+    world.cluster.put_node(msgspec.structs.replace(node, uid="u11b"))
+
+
+LOSSES: Final = [is_deleted, is_suspended, is_suspended_over_a_restart, registers_again]
+
+
+@pytest.fixture
+def stopped(world: World) -> World:
+    """A follower of a canary has an unexpected result, and its watch is over."""
+    for _ in range(30):
+        world.join(A, team="x")
+    world.cluster.needs_of["n11"], world.cluster.probe_takes = 9, 20.0
+    options = {"httpTokens": "required"}
+    world.apply(
+        "p", **PROBED | {"options": options, "verification": {"probe": True, "expect": "PodReachable"}}
+    )
+
+    def found() -> bool:
+        verified = find(world.cluster.status("p").conditions, "Verified")
+        return verified is not None and verified.status == "False"
+
+    world.run(3_600.0, until=found)
+    world.run(400.0)
+    assert (world.ready("p"), world.cluster.status("p").changed) == ("SetButUnreachable", ())
+    assert not right(world)
+    return world
+
+
+@pytest.mark.parametrize("loses", LOSSES)
+def test_an_unexpected_result_counts_until_there_is_a_newer_one(
+    stopped: World, loses: Callable[[World], None]
+) -> None:
+    world = stopped
+    loses(world)
+    world.operator.wake("p", 0.0)
+    world.cluster.probe_takes = 60.0
+    before = len(world.judge.sends)
+    world.run(50.0)
+    assert (world.ready("p"), len(world.judge.sends)) == ("SetButUnreachable", before)
+    (one,) = world.cluster.status("p").unexpected
+    assert (one.node, one.verdict) == ("n11", "HopLimited")
+    ready = find(world.cluster.status("p").conditions, "Ready")
+    assert ready is not None
+    assert "the last result counts until the node is probed again" in ready.message
+    assert world.run(60.0)["p"] <= 20
+    assert world.ready("p") == "SetButUnreachable", "it is found once more"
+    world.cluster.needs_of.clear()
+    world.run(3 * 86_400.0, until=lambda: right(world))
+    assert right(world), world.ready("p")
+    assert world.cluster.status("p").unexpected == ()
+
+
+def test_an_unexpected_result_of_a_node_that_is_gone_stops_nothing(stopped: World) -> None:
+    world = stopped
+    world.cluster.lose_task()
+    world.end("n11")
+    world.operator.wake("p", 0.0)
+    world.run(3_600.0, until=lambda: right(world))
+    assert right(world), world.ready("p")

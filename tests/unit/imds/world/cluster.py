@@ -76,6 +76,9 @@ class Cluster:
         self.labels[node.name] = node.labels
         for changed in list(self.watchers):
             changed(before, node)
+        if before is None:
+            for task in list(self.tasks):
+                self._run_probes(task)
 
     def set_ready(self, name: str, ready: bool) -> None:
         """If the node is there."""
@@ -230,7 +233,10 @@ class Cluster:
         affinity = task["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
         terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         for node in [term["matchFields"][0]["values"][0] for term in terms]:
-            known = ledger.setdefault(node, {"asked": None, "runs": []})
+            known = ledger.setdefault(node, {"asked": None, "runs": [], "uid": ""})
+            uid = self.nodes[node].uid if node in self.nodes else known["uid"]
+            if uid != known["uid"]:  # another Node of the name
+                known["asked"], known["uid"] = None, uid
             mark = marks.get(node, "")
             if known["asked"] is None or mark > known["asked"]:
                 known["asked"] = mark
