@@ -96,6 +96,7 @@ class InstanceModifier:
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
         state.soaking(mine.status.canary, now)
         state.inherit(recorded(mine.status.canary, mine.status.changed), time.monotonic())
+        state.land(mine.status.canary, mine.status.changed)
         return EnforceInput(
             me=mine.meta.name,
             generation=mine.meta.generation,
@@ -223,6 +224,7 @@ class InstanceModifier:
             else:
                 state.keep(instance, attempt)
         state.only(instances)
+        state.land(enforced.canary, enforced.changed)
         state.soaking(enforced.canary, self._now())
 
     async def carry_out(
@@ -283,6 +285,7 @@ class InstanceModifier:
             state.permit = msgspec.structs.replace(state.permit, refusal=None, refusals=0)
         state.keep(write.instance, sent(attempt, now, write.options))
         state.changed[write.instance] = time.time()
+        state.landing.add(write.instance)
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
 
     def _settle_applied(self, sender: PolicyState, instance: str, target: ClientKey) -> None:

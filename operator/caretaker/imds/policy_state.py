@@ -3,14 +3,15 @@
 It is lost with the process, so correctness must not depend on it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.imds import CanaryStatus
+from caretaker.api.imds import CanaryStatus, ChangedGroup
+from caretaker.api.times import parse_time
 from caretaker.imds.change_attempts import ChangeAttempt
-from caretaker.imds.enforce_input import Group
+from caretaker.imds.enforce_input import Group, recorded
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter
 
 
@@ -31,7 +32,9 @@ class PolicyState:
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.attempts: dict[str, ChangeAttempt] = {}
-        self.changed: dict[str, float] = {}  # instance -> when, in Unix seconds
+        # instance -> when it was changed, and once that is known when it was first seen applied; Unix seconds
+        self.changed: dict[str, float] = {}
+        self.landing: set[str] = set()  # those that were not seen applied yet
         self.unseen = False  # there are changes that other policies have not read
         self.failures = 0
         self.last_failure = ""
@@ -53,11 +56,20 @@ class PolicyState:
             return Reason.ACCESS_DENIED, f"instance {self.denied[0]}: {self.denied[1]}"
         return self.permit.refusal
 
-    def inherit(self, recorded: Collection[str], now: float) -> None:
+    def inherit(self, instances: Collection[str], now: float) -> None:
         """Take the instances of the first status, and drop those that leave it."""
         if self.inherited is None:
-            self.inherited, self.inherited_at = set(recorded), now
-        self.inherited &= set(recorded)
+            self.inherited, self.inherited_at = set(instances), now
+            self.landing |= set(instances)
+        self.inherited &= set(instances)
+
+    def land(self, canary: CanaryStatus | None, watched: Iterable[ChangedGroup]) -> None:
+        """Instances that are seen applied, by status; the soak of a canary has a time of its own."""
+        self.landing -= recorded(canary, ())
+        for one in (one for group in watched for one in group.instances):
+            if one.applied and one.instance in self.landing:
+                self.landing.discard(one.instance)
+                self.changed[one.instance] = parse_time(one.at) or 0.0
 
     def soaking(self, canary: CanaryStatus | None, now: float) -> None:
         """Soaks that begin now, and those that continue. One that began in another process counts from here:
@@ -97,3 +109,4 @@ class PolicyState:
         for instance in self.changed.keys() - instances:
             del self.changed[instance]
         self.first &= set(instances)
+        self.landing &= set(instances)

@@ -110,7 +110,9 @@ async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_cha
     made = kind(add=added.append, daemontasks=False)
     one = ChangedInstance("i-1", "n1", "2026-01-01T00:00:00Z")
     changed = (ChangedGroup("", "", (FieldChange("httpTokens", "optional", "required"),), (one,)),)
-    policy_state: Any = SimpleNamespace(keep=None, only=lambda _: None, soaking=lambda *_: None)
+    policy_state: Any = SimpleNamespace(
+        keep=None, only=lambda _: None, soaking=lambda *_: None, land=lambda *_: None
+    )
     seen = msgspec.structs.replace(SEEN, plan_input=None, policy_state=policy_state)
     await made.before(seen, Plan(enforced=Enforced(changed=changed)))
     nodes = {name: Node(name, name, {}, provider_id="", ready=True, ready_since=5.0) for name in ("n1", "n2")}

@@ -217,3 +217,32 @@ def test_an_unexpected_result_of_a_node_that_is_gone_stops_nothing(stopped: Worl
     world.operator.wake("p", 0.0)
     world.run(3_600.0, until=lambda: right(world))
     assert right(world), world.ready("p")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("asks", [False, True], ids=["nothing else", "somebody asks for a probe meanwhile"])
+def test_verified_is_what_was_probed_after_its_change(world: World, restarts: bool, asks: bool) -> None:
+    """All had a result before, and a follower is changed without a soak of its own."""
+    verification = {"probe": True, "expect": "Any", "nodesPerGroup": 12}
+    world.apply("p", **FAST | {"options": {"httpTokens": "optional"}, "verification": verification})
+    world.run(400.0)
+    world.ec2.applies_in = 20.0
+    world.apply("p", options={"httpTokens": "required"})
+
+    def sent() -> bool:
+        return all(world.instance_of(node).last.by for node in world.cluster.nodes)
+
+    world.run(2_500.0, until=sent)
+    assert sent()
+    if asks:
+        world.cluster.rerun(world.clock.time())
+    if restarts:
+        world.operator.restart()
+    world.run(600.0)
+    verified = find(world.cluster.status("p").conditions, "Verified")
+    assert verified is not None
+    assert (verified.status, world.ready("p")) == ("True", "Enforced")
+    probed = {node: found[-1].asked for node, found in world.cluster.measured.items()}
+    late = [node for node, at in probed.items() if at < world.instance_of(node).last.in_force]
+    assert (len(probed), late) == (12, [])
+    assert sum(map(len, world.cluster.measured.values())) <= 12 * (3 + asks)

@@ -14,7 +14,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.imds import Status
 from caretaker.api.objects import Node, WireMeta
-from caretaker.api.times import format_time, normalise_time
+from caretaker.api.times import format_micros, format_time, normalise_time
 from caretaker.imds.resource import RawPolicy
 from caretaker.kube.errors import ApiError
 from unit.imds.world.clock import Clock, Loop
@@ -215,6 +215,18 @@ class Cluster:
         for task in self.tasks.values():
             self.ledgers.pop(task["metadata"]["uid"], None)
         self.tasks.clear()
+
+    def rerun(self, wall: float) -> None:
+        """`caretaker rerun`: all nodes of the tasks once more."""
+        for name, task in list(self.tasks.items()):
+            terms = task["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+            nodes = [
+                term["matchFields"][0]["values"][0]
+                for term in terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            ]
+            marks = msgspec.json.encode(dict.fromkeys(nodes, format_micros(wall))).decode()
+            annotations = {"annotations": {names.RERUN_NODES: marks}}
+            self.write("patch", f"/daemontasks/{name}", {"metadata": annotations})
 
     def _told(self, ledger: Mapping[str, dict[str, Any]]) -> dict[str, str]:
         told = {}
