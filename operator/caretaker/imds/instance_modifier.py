@@ -6,6 +6,7 @@ before the first call. Each call is made once; the outcome of a call without an 
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -25,7 +26,7 @@ from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
 from caretaker.imds.inventory import OWN_SECONDS, Inventory
 from caretaker.imds.metrics import PolicyMetrics
-from caretaker.imds.policy_state import Permit, PolicyState
+from caretaker.imds.policy_state import Permit, PolicyState, settles_in
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap
 from caretaker.imds.resource import Read, user_of
 from caretaker.kube.errors import NotLeader
@@ -65,6 +66,7 @@ class InstanceModifier:
         self._scale = scale
         self._instance_identity = instance_identity
         self._states: dict[Key, PolicyState] = {}
+        self._leads_since = math.inf  # by _now(): the first pass
         self._shares: dict[tuple[str, str], AdaptiveRateLimiter] = {}  # by account and region, as EC2 counts
 
     def of(self, key: Key, uid: str) -> PolicyState:
@@ -81,6 +83,7 @@ class InstanceModifier:
     def clear(self) -> None:
         """Another process may have changed everything."""
         self._states.clear()
+        self._leads_since = math.inf
 
     # ---------------------------------------------------------------- before a plan
 
@@ -97,6 +100,8 @@ class InstanceModifier:
         state.soaking(mine.status.canary, now)
         state.inherit(recorded(mine.status.canary, mine.status.changed), time.monotonic())
         state.land(mine.status.canary, mine.status.changed)
+        self._leads_since = min(self._leads_since, now)
+        held = settles_in(mine.status.canary, now - self._leads_since)
         return EnforceInput(
             me=mine.meta.name,
             generation=mine.meta.generation,
@@ -126,8 +131,8 @@ class InstanceModifier:
             denied=state.denied,
             first=frozenset(state.first),
             free={region: share.free(now) for region, share in shares.items()},
-            cap=state.cap.free(now),
-            wait=max(state.cap.wait(now), min(waits, default=0.0)),
+            cap=state.cap.free(now) if not held else 0,
+            wait=max(state.cap.wait(now), min(waits, default=0.0), held),
             slowed=any(share.slowed(now) for share in shares.values()),
             stopped=self._stopped(mine, state),
             changed=state.changed,

@@ -11,7 +11,8 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import CanaryStatus, ChangedGroup
 from caretaker.api.times import parse_time
 from caretaker.imds.change_attempts import ChangeAttempt
-from caretaker.imds.enforce_input import Group, recorded
+from caretaker.imds.enforce_input import FRESH_SECONDS, Group, recorded
+from caretaker.imds.inventory import OWN_SECONDS
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter
 
 
@@ -24,6 +25,12 @@ class Permit(msgspec.Struct, frozen=True):
     refusal: tuple[str, str] | None = None
     again_at: float = 0.0
     refusals: int = 0
+
+
+def settles_in(canary: CanaryStatus | None, leads_for: float) -> float:
+    """Seconds until each reading that counts shows the changes of the previous leader. A policy for which it
+    has changed instances would else take an old value for one of which a change has passed."""
+    return max(OWN_SECONDS + FRESH_SECONDS - leads_for, 0.0) if canary is not None else 0.0
 
 
 class PolicyState:

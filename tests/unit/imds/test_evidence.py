@@ -11,6 +11,7 @@ import pytest
 from caretaker.api.conditions import find
 from caretaker.kube.errors import ApiError
 from unit.imds.test_incidents import SPEC, A
+from unit.imds.world.truth import TEAM
 from unit.imds.world.world import World
 
 FAST: Final[dict[str, Any]] = SPEC | {"safety": SPEC["safety"] | {"maxChangesPerMinute": 60}}
@@ -246,3 +247,41 @@ def test_verified_is_what_was_probed_after_its_change(world: World, restarts: bo
     late = [node for node, at in probed.items() if at < world.instance_of(node).last.in_force]
     assert (len(probed), late) == (12, [])
     assert sum(map(len, world.cluster.measured.values())) <= 12 * (3 + asks)
+
+
+@pytest.mark.parametrize("lag", [8.0, 20.0])
+@pytest.mark.parametrize("stands_by", [False, True])
+def test_a_new_leader_changes_nothing_by_readings_that_may_be_older(
+    world: World, lag: float, stands_by: bool
+) -> None:
+    """Another policy has just set 3 and is deleted. From 1 the change has passed; 3 may not be lowered."""
+    world.apply("p", **FAST | {"safety": FAST["safety"] | {"allowTightening": []}})
+    world.run(900.0, until=lambda: right(world))
+    world.run(700.0)
+    selector = {"nodeSelector": {"matchLabels": {TEAM: "y"}}}
+    none = {"safety": FAST["safety"] | {"canary": {"instances": 0}}, "selector": selector, "priority": 200}
+    world.apply("q", **FAST | none | {"options": {"httpPutResponseHopLimit": 1}})
+    for _ in range(3):
+        world.join(A, team="y")
+    world.run(120.0)
+    world.apply("q", options={"httpPutResponseHopLimit": 3})
+    world.run(60.0, until=lambda: sum(one.last.by == "q" for one in world.ec2.instances.values()) == 3)
+    world.ec2.lag(lag)
+    if stands_by:
+        world.operator.change_leader()
+    else:
+        world.operator.restart()
+    world.delete("q")
+    world.run(300.0)
+    assert [who for _, who, _ in world.judge.sends] == []
+    assert world.ready("p") == "TighteningNotAllowed"
+
+
+def test_a_new_leader_goes_on_after_half_a_minute(world: World) -> None:
+    world.apply("p", **SPEC)
+    world.run(300.0, until=lambda: len(world.judge.sends) == 4)
+    world.operator.restart()
+    assert world.run(34.0)["p"] <= 15
+    assert world.judge.sends == []
+    world.run(12.0)
+    assert world.judge.sends
