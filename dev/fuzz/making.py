@@ -46,13 +46,21 @@ def of_text(limit: int, call: Callable[[str], Any]) -> Inputs:
     return Inputs(make)
 
 
-def of_json(limit: int, call: Callable[[bytes], Any], *of: Any, schema: str = "") -> Inputs:
-    """Inputs of one of these samples, within the bounds of `schema`: a CRD, or its spec or status."""
+def of_json(
+    limit: int, call: Callable[[bytes], Any], *of: Any, schema: str = "", whole: bool = False
+) -> Inputs:
+    """Inputs of one of these samples, within the bounds of `schema`: a CRD, or its spec or status. What is
+    too long is cut; `whole`: made smaller."""
+
+    def content_of(recipe: Recipe, most: int) -> bytes:
+        made = built(of, recipe, most)
+        return encoded(fitted(made, bounds_of(schema)) if schema else made)
 
     def make(recipe: Recipe) -> tuple[Call, int]:
-        made = built(of, recipe, limit)
-        content = encoded(fitted(made, bounds_of(schema)) if schema else made)[:limit]
-        return partial(call, content), len(content)
+        content = content_of(recipe, limit)
+        if whole and len(content) > limit:
+            content = content_of(recipe, limit * limit // len(content) * 9 // 10)
+        return partial(call, content[:limit]), len(content[:limit])
 
     return Inputs(make, count(of))
 
@@ -76,10 +84,10 @@ def sound(content: bytes) -> bytes:
 
 
 def prepared(
-    limit: int, prepare: Callable[[bytes], Any], call: Callable[[Any], Any], sample: Any, schema: str = ""
+    limit: int, prepare: Callable[[bytes], Any], call: Callable[[Any], Any], *of: Any, schema: str = ""
 ) -> Inputs:
     """What `prepare` makes of the input is not judged: another subject does, or it is in a thread."""
-    raw = of_json(limit, prepare, sample, schema=schema)
+    raw = of_json(limit, prepare, *of, schema=schema, whole=True)
 
     def make(recipe: Recipe) -> tuple[Call, int]:
         ready, size = raw.make(recipe)
@@ -99,4 +107,4 @@ def planner(
     def of_least() -> Any:
         return prepare(encoded(least))
 
-    return Subject(prepared(OBJECT, prepare, call, sample, schema), base=lambda: call(of_least()))
+    return Subject(prepared(OBJECT, prepare, call, sample, schema=schema), base=lambda: call(of_least()))

@@ -45,6 +45,15 @@ META: Final = {
     "ownerReferences": [{"uid": "u", "kind": "DaemonTask", "controller": True}],
     "finalizers": ["a/b"],
 }
+# What authors may write into it: `ours` under caretaker.dev/, `nodes` as JSON in caretaker.dev/rerun-nodes.
+_WRITTEN: Final = ("labels", "annotations", "ownerReferences", "finalizers")
+MARKED: Final[tuple[Any, ...]] = tuple(
+    {"metadata": {key: META[key] for key in _WRITTEN}, "ours": ours, "nodes": {"n": at}}
+    for ours, at in (
+        ({"rerun-at": "2026-01-01T00:00:00Z", "resume-at": "now"}, "2026-01-01T00:00:00Z"),
+        ({"rerun-node": "", "ledger": "assume-done: a"}, "x"),
+    )
+)
 CONTAINER: Final = {
     "name": "main",
     "image": "busybox",

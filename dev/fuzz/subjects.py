@@ -38,7 +38,7 @@ from caretaker.s3refresh import envelope, match, status_codec
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets import registry
-from fuzz import answers, fleet, planners, samples
+from fuzz import answers, fleet, marks, planners, samples
 from fuzz.making import MIB, OBJECT, READ_ERRORS, Subject, of_json, of_text, planner, prepared, sound
 
 TEMPLATE: Final = 256 * 1024
@@ -255,6 +255,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
         "daemontasks",
     ),
     **answers.SUBJECTS,
+    **marks.SUBJECTS,
     "ecs-message": Subject(
         of_json(MIB, lambda body: ecs_envelope.parse(body.decode(errors="replace")), samples.ECS)
     ),

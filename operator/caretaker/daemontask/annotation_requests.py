@@ -1,10 +1,12 @@
 """Requests to a DaemonTask by annotation: re-runs, resuming, the decision about a lost ledger.
 
-Pure: the task -> AnnotationRequests. An unreadable annotation is named; the others apply.
+Pure: the task -> AnnotationRequests. An unreadable annotation is named; the others apply. A task may have
+thousands of annotations, and a plan reads them in one turn of the event loop: the first few errors are named.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -16,6 +18,8 @@ from caretaker.api.times import normalise_time, parse_time
 RERUN: Final = "rerun"
 ASSUME_DONE: Final = "assume-done"
 KNOWN: Final = (names.RERUN_AT, names.RERUN_NODES, names.RESUME_AT, names.LEDGER_DECISION)
+NAMED: Final = 10  # errors of a kind that are named; a hint for a slip takes 0.1 ms
+LONGEST: Final = 100  # characters of a key, name or value in an error
 
 
 class AnnotationRequests(msgspec.Struct, frozen=True):
@@ -34,7 +38,8 @@ def read_requests(task: DaemonTask) -> AnnotationRequests:
     """The annotations that carry requests. An unreadable one is named; the others apply."""
     marks = task.metadata.annotations or {}
     errors = [
-        f"metadata.annotations[{key}]: {marks[key]!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
+        f"metadata.annotations[{key}]: {_cut(marks[key])!r} is not an RFC 3339 time such as "
+        "2026-01-31T12:00:00Z"
         for key in (names.RERUN_AT, names.RESUME_AT)
         if marks.get(key) and parse_time(marks[key]) is None
     ]
@@ -43,16 +48,13 @@ def read_requests(task: DaemonTask) -> AnnotationRequests:
         try:
             wanted = msgspec.json.decode(text, type=dict[str, str])
             rerun_nodes = {name: at for name, raw in wanted.items() if (at := normalise_time(raw))}
-            errors += [
-                f"metadata.annotations[{names.RERUN_NODES}].{name}: {wanted[name]!r} is not an RFC 3339 time"
-                for name in sorted(wanted.keys() - rerun_nodes.keys())
-            ]
+            errors += _unreadable_times(wanted, wanted.keys() - rerun_nodes.keys())
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             errors.append(f"metadata.annotations[{names.RERUN_NODES}]: want {{node name: time}}: {error}")
     decision, assumed = _decision(marks.get(names.LEDGER_DECISION, ""))
     if decision not in ("", RERUN, ASSUME_DONE):
         errors.append(
-            f"metadata.annotations[{names.LEDGER_DECISION}]: {decision!r} is neither {RERUN}, nor "
+            f"metadata.annotations[{names.LEDGER_DECISION}]: {_cut(decision)!r} is neither {RERUN}, nor "
             f'{ASSUME_DONE}, nor "{ASSUME_DONE}: node-a,node-b"'
         )
         decision = ""
@@ -76,10 +78,24 @@ def _decision(text: str) -> tuple[str, frozenset[str]]:
     return text, frozenset()
 
 
+def _unreadable_times(wanted: Mapping[str, str], unreadable: Collection[str]) -> Iterator[str]:
+    at = f"metadata.annotations[{names.RERUN_NODES}]"
+    for name in heapq.nsmallest(NAMED, unreadable):
+        yield f"{at}.{_cut(name)}: {_cut(wanted[name])!r} is not an RFC 3339 time"
+    if len(unreadable) > NAMED:
+        yield f"{at}: {len(unreadable) - NAMED} more are not RFC 3339 times"
+
+
 def _unknown(marks: Iterable[str]) -> Iterator[str]:
     """Unknown annotations under our own prefix: a typing error would go unnoticed."""
-    for key in sorted(set(marks).difference(KNOWN)):
-        if key.startswith(f"{names.GROUP}/"):
-            close = difflib.get_close_matches(key, KNOWN, n=1, cutoff=0.8)
-            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(KNOWN)}"
-            yield f"metadata.annotations[{key}]: means nothing; {hint}"
+    unknown = [key for key in marks if key.startswith(f"{names.GROUP}/") and key not in KNOWN]
+    for key in heapq.nsmallest(NAMED, unknown):
+        close = difflib.get_close_matches(key[:LONGEST], KNOWN, n=1, cutoff=0.8)
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(KNOWN)}"
+        yield f"metadata.annotations[{_cut(key)}]: means nothing; {hint}"
+    if len(unknown) > NAMED:
+        yield f"metadata.annotations: {len(unknown) - NAMED} more under {names.GROUP}/ mean nothing"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -1,8 +1,12 @@
 """What annotations ask for; what cannot be read is told and nothing else is lost."""
 
+import json
+from collections.abc import Callable
+
 import pytest
 
-from caretaker.daemontask.annotation_requests import AnnotationRequests, read_requests
+from caretaker.daemontask.annotation_requests import LONGEST, NAMED, AnnotationRequests, read_requests
+from fuzz.cost import seconds
 from unit.daemontask.build import task
 
 ASKED = "2026-01-31T12:00:00Z"
@@ -123,3 +127,57 @@ def test_every_fault_is_told_and_the_rest_is_done() -> None:
         1769860800.0,
         "",
     )
+
+
+def full(make: Callable[[int], tuple[str, str]]) -> dict[str, str]:
+    """As many annotations as the API server lets through: 256 KiB."""
+    found, size, number = dict[str, str](), 0, 0
+    while size < 256 * 1024:
+        key, value = make(number)
+        found[key], size, number = value, size + len(key) + len(value), number + 1
+    found.popitem()
+    return found
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param(full(lambda number: (f"{PREFIX}/{number:x}", "")), id="short keys"),
+        pytest.param(full(lambda number: (f"{PREFIX}/rerun-node{number:x}", "")), id="slips"),
+        pytest.param(full(lambda number: (f"{PREFIX}/setaloc-nurre{number:x}", "")), id="the same letters"),
+        pytest.param(
+            {f"{PREFIX}/rerun-nodes": json.dumps({f"n{number}": "x" for number in range(20_000)})},
+            id="times of nodes",
+        ),
+        pytest.param({f"{PREFIX}/rerun-nodes": json.dumps({"n" * 1000: "x" * 250_000})}, id="a long time"),
+        pytest.param(
+            {f"{PREFIX}/{name}": "x" * 80_000 for name in ("rerun-at", "resume-at")}, id="long times"
+        ),
+        pytest.param({f"{PREFIX}/ledger": "x" * 250_000}, id="a long decision"),
+    ],
+)
+def test_as_many_errors_as_fit_are_counted_and_few_are_named(annotations: dict[str, str]) -> None:
+    """A plan reads them in one turn of the event loop, and so do the plans of other tasks."""
+    of = task(annotations=annotations)
+    assert seconds(lambda: read_requests(of), 0.1) <= 0.1, "CPU; the longest took 1.5 s"
+    errors = read_requests(of).errors
+    assert 1 <= len(errors) <= NAMED + 1
+    assert all(len(error) < 2 * LONGEST + 200 for error in errors)
+
+
+def test_more_errors_than_are_named_are_counted() -> None:
+    asked = json.dumps({f"n{number:02}": "x" for number in range(NAMED + 2)} | {"good": ASKED})
+    unknown = {f"{PREFIX}/{number:02}": "" for number in range(NAMED + 1)}
+    found = read_requests(task(annotations={f"{PREFIX}/rerun-nodes": asked, **unknown}))
+    assert len(found.errors) == 2 * (NAMED + 1)
+    assert found.errors[NAMED - 1 : NAMED + 1] == (
+        no_node_time("n09", "x"),
+        f"metadata.annotations[{PREFIX}/rerun-nodes]: 2 more are not RFC 3339 times",
+    )
+    assert found.errors[-2:] == (
+        f"metadata.annotations[{PREFIX}/09]: means nothing; known are {KNOWN}",
+        f"metadata.annotations: 1 more under {PREFIX}/ mean nothing",
+    )
+    assert list(found.rerun_nodes) == ["good"]
+    few = read_requests(task(annotations=dict(list(unknown.items())[:NAMED])))
+    assert len(few.errors) == NAMED
