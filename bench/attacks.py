@@ -41,6 +41,7 @@ KEYS: Final = 1000
 LEVELS: Final = 500
 MIB: Final = 1 << 20
 SPEC: Final = 250 * 1024  # bytes of a template
+ANNOTATED: Final = 8  # tasks with as many annotations as there may be
 SETTLE: Final = 65.0  # the largest loop lag is of the last minute
 LOOK: Final = 0.1
 LAG_LOOKS: Final = 200  # looks between two readings of the largest loop lag, which is of the last minute
@@ -264,18 +265,28 @@ async def _sent(place: Place, bodies: list[str]) -> str:
 
 
 async def _specs(place: Place) -> str:
-    """DaemonTasks as large as they may be: terms, tolerations, variables. They select the nodes that join."""
+    """DaemonTasks as large as they may be: terms, tolerations, variables, annotations. Most select the nodes
+    that join."""
     url = path("daemontasks", "default")
     for name, spec in SPECS.items():
         body = task(f"attack-{name}")
         body["spec"]["template"]["spec"] |= spec
+        await place.admin.create(url, body)
+    for number in range(ANNOTATED):
+        body = task(f"attack-annotations-{number}")
+        body["metadata"]["annotations"] = _annotations()
         await place.admin.create(url, body)
     await asyncio.sleep(SETTLE / 2)
     for name in SPECS:  # a template that changes runs anew everywhere
         patch = {"spec": {"template": {"metadata": {"labels": {"round": "2"}}}}}
         await place.admin.patch(path("daemontasks", "default", f"attack-{name}"), patch)
     await asyncio.sleep(SETTLE / 2)
-    return ", ".join(SPECS)
+    return ", ".join((*SPECS, "annotations"))
+
+
+def _annotations() -> dict[str, str]:
+    """As many as the API server lets through, 256 KiB; each is like one that there is."""
+    return {f"caretaker.dev/rerun-node{number:x}": "" for number in range(9000)}
 
 
 def _filled(make: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
@@ -300,6 +311,7 @@ SPECS: Final = {
             {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]},
         ]
     ),
+    "empty": _required([{}] * (SPEC // 3 - 100)),
     "tolerations": {"tolerations": _filled(lambda number: {"key": "k", "value": f"{number:x}"})},
     "env": {
         "containers": [

@@ -90,6 +90,23 @@ TEMPLATE: Final = {
         "os": {"name": "linux"},
     },
 }
+# A template has room for 87,000 empty items of a list.
+EMPTY_PARTS: Final[dict[str, Any]] = {
+    "spec": {
+        "containers": [{}],
+        "initContainers": [{}],
+        "tolerations": [{}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{}, {"matchFields": [{"key": "", "operator": ""}]}]
+                }
+            }
+        },
+        "volumes": [{}],
+        "unknown": [[], [[]], 0],
+    }
+}
 TASK: Final = {
     "template": TEMPLATE,
     "suspend": False,

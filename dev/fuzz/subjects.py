@@ -5,7 +5,9 @@ object), SQS (1 MiB), a ConfigMap (1 MiB), S3 (keys of 1,024 bytes), a kubelet (
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any, Final
 
 import msgspec
@@ -15,25 +17,30 @@ from caretaker.api.aws import AwsSpec
 from caretaker.api.conditions import ObjectRef
 from caretaker.api.daemontask import Result, Status
 from caretaker.api.grants import Grants, refusals
-from caretaker.api.objects import Node, WireMeta, WireNode, WirePod
+from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
 from caretaker.api.s3refresh import Filter
 from caretaker.cli import manifest
 from caretaker.cli.common import CommandError
 from caretaker.daemontask import cron_calendar, results
+from caretaker.daemontask.bulk import cost_of
 from caretaker.daemontask.ecs import envelope as ecs_envelope
 from caretaker.daemontask.ledger import decode_entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import PodEncoder, Start, hashes_of, revisions_of
 from caretaker.daemontask.resource import RawTask, read_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap, decode
+from caretaker.daemontask.task_state import SpecCache, TaskStates
+from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.imds import probe, selection
 from caretaker.imds import resource as imds_resource
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.kube import errors, metadata
 from caretaker.kube.errors import error_from
+from caretaker.kube.store import Store
 from caretaker.obs import log
 from caretaker.obs.series import LabelLimiter
 from caretaker.runtime.events import cut, event_name
+from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import envelope, match, status_codec
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
@@ -43,6 +50,7 @@ from fuzz.making import MIB, OBJECT, READ_ERRORS, Subject, of_json, of_text, pla
 
 TEMPLATE: Final = 256 * 1024
 KEY: Final = 1024
+TASKS: Final = 20  # that one Node concerns
 META: Final = WireMeta(name="a", namespace="ns", uid="u", resource_version="7")
 SHARES: Final = {"media": [Share(f"s{i}", "", "media", "in/" if i % 2 else "") for i in range(12)]}
 DECLARED: Final = tuple(Result(f"r{i}", "Text" if i % 2 else "Number") for i in range(8))
@@ -60,11 +68,31 @@ def _template(content: bytes) -> Any:
 
 
 def _of_template(call: Callable[[Any], Any]) -> Subject:
-    return Subject(prepared(TEMPLATE, _template, call, samples.TEMPLATE))
+    return Subject(prepared(TEMPLATE - 64, _template, call, samples.TEMPLATE, samples.EMPTY_PARTS))
 
 
 def _pod(task: Any) -> Any:
     return msgspec.json.encode(PodEncoder(META, task.spec, "r").body(Start("n", "u", 1, 1, "k", "", "", "")))
+
+
+def _watched_tasks(content: bytes) -> Any:
+    """A Node of many tasks with this template, before it changes."""
+    task = _template(content)
+    if task is None:
+        return None
+    states, nodes, rules = TaskStates(), Store[Node](), EligibilityRules(task.spec.template)
+    WatchHandlers("DaemonTask", states, nodes, Store[Pod](), lambda *_, **__: None)
+    for number in range(TASKS):
+        state = states.of(Key("DaemonTask", "ns", str(number)), str(number))
+        state.spec = SpecCache(rules=copy(rules))
+        state.spec.rules._memo = {}
+    return nodes
+
+
+def _changed_node(nodes: Store[Node]) -> Any:
+    version = time.monotonic_ns()
+    labels = {**fleet.NODE.labels, "version": str(version)}
+    nodes.apply(msgspec.structs.replace(fleet.NODE, labels=labels), version)
 
 
 def _shard(content: bytes) -> Any:
@@ -220,6 +248,10 @@ SUBJECTS: Final[dict[str, Subject]] = {
     ),
     "daemontask-fit": _of_template(lambda task: EligibilityRules(task.spec.template).check(fleet.NODE)),
     "daemontask-pod": _of_template(_pod),
+    "daemontask-cost": _of_template(lambda task: cost_of(1, task.spec.template)),
+    "daemontask-events": Subject(
+        prepared(TEMPLATE - 64, _watched_tasks, _changed_node, samples.TEMPLATE, samples.EMPTY_PARTS)
+    ),
     "ledger-shard": Subject(
         prepared(MIB, _shard, lambda item: decode(0, item), {f"n{i}": samples.ENTRY for i in range(8)})
     ),

@@ -4,9 +4,12 @@ Pure data. The CRD keeps most of the PodSpec as it comes, so a wrong type in it 
 here it is found, and named by its path, before anything is computed from it. All else is the dry run's.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+# Each gets variables of its own: a Pod of as many as fit into a template would have 26 MB, and take a second.
+MAX_CONTAINERS: Final = 1000
 
 
 class _Camel(msgspec.Struct, rename="camel"):
@@ -76,10 +79,13 @@ class _Template(_Camel):
 
 
 def wrong_type(template: dict[str, Any], at: str = "spec.template") -> str:
-    """The type error of a field, with the field's path in the resource; "" = there is none. `at`: the path of
-    the template."""
+    """The type error of a field, or too many containers, with the field's path in the resource; "" = there is
+    none. `at`: the path of the template."""
     try:
-        msgspec.convert(template, _Template)
+        spec = msgspec.convert(template, _Template).spec or _PodSpec()
     except msgspec.ValidationError as error:
         return str(error).replace("`$", f"`{at}")
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        if containers is not None and len(containers) > MAX_CONTAINERS:
+            return f"{at}.spec.{field}: has {len(containers)} items, more than {MAX_CONTAINERS}"
     return ""

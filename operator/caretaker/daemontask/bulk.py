@@ -31,11 +31,13 @@ _ENTRIES: Final = {**dict.fromkeys(_TRACKED, 1), "containers": 8, "initContainer
 def cost_of(size: int, template: dict[str, Any]) -> int:
     """The bytes that a Pod of this template counts, which is sent with `size` bytes."""
     entries, left = 0, list[tuple[str, Any]]([("", template)])
-    while left:
+    while left:  # only through what holds something: a template may have 100,000 empty objects
         name, one = left.pop()
-        if isinstance(one, dict | list):
-            entries += _ENTRIES.get(name, 0) * len(one)
-            left.extend(one.items() if isinstance(one, dict) else (("", part) for part in one))
+        entries += _ENTRIES.get(name, 0) * len(one)
+        if isinstance(one, dict):
+            left.extend(part for part in one.items() if part[1] and isinstance(part[1], dict | list))
+        else:
+            left.extend(("", part) for part in one if part and isinstance(part, dict | list))
     return size + ENTRY * entries
 
 

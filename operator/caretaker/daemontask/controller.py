@@ -16,7 +16,7 @@ from caretaker.api.conditions import PROGRESSING, Event
 from caretaker.api.daemontask import DaemonTask, FormerRevision, Status
 from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.apply import Applier
-from caretaker.daemontask.bulk import PAUSE
+from caretaker.daemontask.bulk import FREE, PAUSE
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.intents import TOKEN, given_up
 from caretaker.daemontask.ledger import Ledger
@@ -97,7 +97,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         raw = raw or await self.read(key)
         if raw is None:
             return None
-        task, invalid = read_task(raw)
+        task, invalid = await self._decoded(raw)
         state = self._task_states.of(key, raw.metadata.uid)
         shards = state.ledger.shards or Shards(self._client, key.namespace, key.name, state.uid)
         state.ledger.shards = shards
@@ -109,7 +109,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             raw = await self.read(key)
             if raw is None or raw.metadata.uid != state.uid:
                 raise Conflict("the task went away while its ledger was read")
-            task, invalid = read_task(raw)
+            task, invalid = await self._decoded(raw)
         # Set before nodes and Pods are taken from the stores: a later event is compared with this spec.
         state.spec, former = await self._read_spec(state, raw.spec, task, invalid)
         ledger = shards.ledger(reported, strict=task.spec.at_most_once)
@@ -189,6 +189,13 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         raw: RawTask | None = await or_none(self._client.get(self.path(key), RawTask))
         return None if raw is None or raw.metadata.deletion_timestamp is not None else raw
 
+    async def _decoded(self, raw: RawTask) -> tuple[DaemonTask, str]:
+        """read_task(); of large ones no two in one turn of the event loop."""
+        if len(raw.spec) <= FREE:
+            return read_task(raw)
+        async with self._yielding:
+            return read_task(raw)
+
     async def _read_spec(
         self, state: TaskState, raw: bytes, task: DaemonTask, invalid: str
     ) -> tuple[SpecCache, FormerRevision | None]:
@@ -204,7 +211,9 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         changed = spec.revision != revision
         if changed:
             async with self._yielding:
-                rules, cost = EligibilityRules(template), pod_cost(task.metadata, task.spec, revision)
+                rules = EligibilityRules(template)
+            async with self._yielding:
+                cost = pod_cost(task.metadata, task.spec, revision)
             # The dry run of the template takes the API server as long as a Pod.
             turn = state.bulk.take(cost, time.monotonic())
             spec = replace(

@@ -21,8 +21,10 @@ UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
 
-COSTLY: Final = 200  # requirements of node affinity; with so many a node takes about 30 µs
+COSTLY: Final = 200  # terms and requirements of node affinity; with so many a node takes about 30 µs
 
+_EXPRESSIONS: Final = "matchExpressions"
+_FIELDS: Final = "matchFields"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 
 Toleration = dict[str, Any]
@@ -51,6 +53,7 @@ SPECIAL_NODES: Final = (
     ("kubernetes.azure.com/virtual-node", "true", "VirtualNode"),
     ("kubernetes.io/os", "windows", "Windows"),
 )
+_SPECIAL_LABELS: Final = frozenset(label for label, _, _ in SPECIAL_NODES)
 
 
 class Eligibility(msgspec.Struct, frozen=True, gc=False):
@@ -115,17 +118,17 @@ class EligibilityRules:
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
         self._selector: dict[str, str] = spec.get("nodeSelector") or {}
         terms: list[dict[str, Any]] | None = required.get("nodeSelectorTerms")
+        if terms is not None:  # corev1: a null or empty term matches no objects; nor does a list of such
+            terms = [term for term in terms if term and (term.get(_EXPRESSIONS) or term.get(_FIELDS))]
         self._terms = None if terms is None else [_compiled(term) for term in terms]
         # Whether checks of thousands of nodes take so long that the pass has to yield in between.
-        requirements = sum(len(expressions) + len(fields) for expressions, fields in self._terms or ())
+        requirements = sum(1 + len(expressions) + len(fields) for expressions, fields in self._terms or ())
         self.costly = requirements > COSTLY
         own = list(spec.get("tolerations") or ())
         self._tolerated, owned = Tolerated((*own, *default_tolerations(spec))), Tolerated(own)
         self._any_readiness = owned.has(Taint(NOT_READY, "NoSchedule"))
         self._any_cordon = owned.has(Taint(UNSCHEDULABLE, "NoSchedule"))
-        self._wanted_special = {
-            (label, value) for label, value, _ in SPECIAL_NODES if self._selects(spec, terms, label, value)
-        }
+        self._wanted_special = self._special_of(spec)
         self._checks: tuple[Callable[[Node], Eligibility | None], ...] = (
             self._special,
             self._unselected,
@@ -154,18 +157,24 @@ class EligibilityRules:
         """Drop the cached result of a node that is gone."""
         self._memo.pop(name, None)
 
-    def _selects(
-        self, spec: dict[str, Any], terms: list[dict[str, Any]] | None, label: str, value: str
-    ) -> bool:
-        if self._selector.get(label) == value:
-            return True
-        if label == "kubernetes.io/os" and (spec.get("os") or {}).get("name") == value:
-            return True
-        requirements = (r for term in terms or () for r in term.get("matchExpressions") or ())
-        return any(
-            r.get("key") == label and r.get("operator") == "In" and value in (r.get("values") or ())
-            for r in requirements
-        )
+    def _special_of(self, spec: dict[str, Any]) -> set[tuple[str, str]]:
+        """The special nodes that the template selects, as (label, value)."""
+        named = (spec.get("os") or {}).get("name")
+        wanted = {
+            (label, value)
+            for label, value, _ in SPECIAL_NODES
+            if self._selector.get(label) == value or (label == "kubernetes.io/os" and named == value)
+        }
+        of_special = [
+            (key, values)
+            for expressions, _ in self._terms or ()
+            for key, operator, values in expressions
+            if key in _SPECIAL_LABELS and operator is _OPERATORS["In"]
+        ]
+        for label, value, _ in SPECIAL_NODES:
+            if any(key == label and value in values for key, values in of_special):
+                wanted.add((label, value))
+        return wanted
 
     def _special(self, node: Node) -> Eligibility | None:
         for label, value, reason in SPECIAL_NODES:
@@ -222,12 +231,14 @@ def _show(taint: Taint) -> str:
 
 def _compiled(term: dict[str, Any]) -> _Term:
     """A term as it is looked at for each node: with thousands of values, that takes time only once."""
-    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    expressions, fields = term.get(_EXPRESSIONS) or (), term.get(_FIELDS) or ()
     return tuple(map(_requirement, expressions)), tuple(map(_requirement, fields))
 
 
 def _requirement(wanted: dict[str, Any]) -> _Requirement:
     """corev1.NodeSelectorRequirement; an operator we do not know matches nothing."""
+    if not wanted:
+        return "", _never, ()
     values: Sequence[str] = wanted.get("values") or ()
     operator = _OPERATORS.get(wanted.get("operator", ""), _never)
     of: Collection[str | int] = frozenset(values)
@@ -245,7 +256,7 @@ def _matches_term(term: _Term, node: Node) -> bool:
     for key, operator, values in fields:
         if not operator(node.name if key == "metadata.name" else None, values):
             return False
-    return bool(expressions or fields)  # corev1: a null or empty term matches no objects
+    return True
 
 
 @lru_cache(maxsize=256)  # thousands of terms may parse the same label of a node

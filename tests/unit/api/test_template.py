@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from caretaker.api.template import wrong_type
+from caretaker.api.template import MAX_CONTAINERS, wrong_type
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,11 @@ def test_a_wrong_type_is_named_by_its_path(spec: dict[str, Any], path: str) -> N
 )
 def test_what_caretaker_can_read_passes(template: dict[str, Any]) -> None:
     assert wrong_type(template) == ""
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_more_containers_than_a_pod_can_have_are_refused(field: str) -> None:
+    """A Pod of as many as fit into 256 KiB has 26 MB, because each gets variables of its own."""
+    message = f"spec.template.spec.{field}: has {MAX_CONTAINERS + 1} items, more than {MAX_CONTAINERS}"
+    assert wrong_type({"spec": {field: [{}] * (MAX_CONTAINERS + 1)}}) == message
+    assert wrong_type({"spec": {field: [{}] * MAX_CONTAINERS}}) == ""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from caretaker.api.objects import Node, Taint
 from caretaker.daemontask.node_eligibility import (
+    COSTLY,
     DEFAULT_TOLERATIONS,
     FITS,
     Eligibility,
@@ -17,6 +18,7 @@ from caretaker.daemontask.node_eligibility import (
     Tolerated,
     default_tolerations,
 )
+from fuzz.cost import seconds
 from unit.daemontask.build import NOW, node, taint
 
 MATCHED = {
@@ -516,3 +518,42 @@ def test_a_verdict_on_an_unchanged_node_is_not_made_again() -> None:
     before = one.check(of)
     one.forget("a")
     assert one.check(of) is not before
+
+
+EMPTY = 80_000  # of what has two characters in a template of 256 KiB
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param([{}] * EMPTY, id="terms"),
+        pytest.param([{"matchExpressions": [], "matchFields": None}] * (COSTLY + 1), id="of empty lists"),
+    ],
+)
+def test_empty_terms_match_nothing_and_cost_nothing(terms: list[Any]) -> None:
+    rules = eligibility(affinity=required(*terms))
+    assert (rules.check(node()), rules.costly) == (UNMATCHED, False)
+    assert rules._terms == []
+    beside = eligibility(
+        affinity=required(*terms, {"matchExpressions": [{"key": "a", "operator": "Exists"}]})
+    )
+    assert beside.check(node(labels={"a": ""})) == FITS
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param([{}] * EMPTY, id="empty terms"),
+        pytest.param([{"matchExpressions": [{}] * EMPTY}], id="empty requirements"),
+        pytest.param([{"matchFields": [{}]}] * (EMPTY // 6), id="terms of an empty requirement"),
+    ],
+)
+def test_rules_of_what_is_empty_are_made_in_one_turn_of_the_loop(terms: list[Any]) -> None:
+    affinity = required(*terms)
+    assert seconds(lambda: eligibility(affinity=affinity), 0.1) <= 0.1, "CPU; 0.2 s with every part"
+
+
+def test_terms_count_beside_their_requirements() -> None:
+    term = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+    assert not eligibility(affinity=required(*[term] * (COSTLY // 2))).costly
+    assert eligibility(affinity=required(*[term] * (COSTLY // 2 + 1))).costly

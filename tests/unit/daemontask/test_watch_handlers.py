@@ -1,6 +1,9 @@
 """Which changes of a Pod bring a pass of its task."""
 
 import time
+from copy import copy
+from itertools import count
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ from caretaker.daemontask.task_state import SpecCache, TaskStates
 from caretaker.daemontask.watch_handlers import SLOW, WatchHandlers
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
+from fuzz.cost import seconds
 from unit.daemontask.build import UID, node, pod
 
 A = node("a")
@@ -55,6 +59,34 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     nodes.apply(node("a", labels={"k1": ""}), 6)
     assert keys == [(KEY, {"urgent": False, "patient": False})] * 2
     assert not rules._memo
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param([{}] * 80_000, id="empty terms"),
+        pytest.param([{"matchFields": [{}]}] * 12_000, id="terms of an empty requirement"),
+        pytest.param([{"matchExpressions": [{}] * 80_000}], id="empty requirements"),
+        pytest.param(
+            [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}] * (COSTLY // 2), id="just not costly"
+        ),
+    ],
+)
+def test_a_change_of_a_node_costs_many_tasks_no_more_than_a_turn_of_the_loop(terms: list[Any]) -> None:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    rules = EligibilityRules({"spec": {"affinity": {"nodeAffinity": required}}})
+    task_states, nodes, versions = TaskStates(), Store[Node](), count(5)
+    WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda *_, **__: None)
+    for number in range(100):
+        state = task_states.of(Key(KEY.kind, KEY.namespace, str(number)), str(number))
+        state.spec = SpecCache(rules=copy(rules))
+        state.spec.rules._memo = {}
+
+    def change() -> None:
+        version = next(versions)
+        nodes.apply(node("a", labels={"version": str(version)}), version)
+
+    assert seconds(change, 0.1) <= 0.1, "CPU; one task with empty terms took 20 ms"
 
 
 @pytest.mark.parametrize(
