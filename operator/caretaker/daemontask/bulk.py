@@ -77,3 +77,38 @@ class Bulk:
     def full(self, now: float) -> bool:
         """Whether nothing would be lost by forgetting it."""
         return self._pods.full(now) and self._passes.full(now)
+
+
+class PassTurn:
+    """When the passes over one task may begin. The size of a task that this process has not read is unknown:
+    its pass takes the bytes once they are read, and goes on when they are refilled."""
+
+    def __init__(self, bulk: Bulk) -> None:
+        self._bulk = bulk
+        self._size = 0  # of the task as it was last read
+        self._taken = 0  # the size whose bytes the pass under way, or the next one, has taken
+        self._begins: float | None = None  # None = no pass has been asked for
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next pass may begin; 0 = it begins. Tasks that ask first begin first. The bytes
+        count even if the pass fails."""
+        if self._begins is None:
+            self._taken = self._size
+            self._begins = now + self._bulk.take_pass(self._size, now)
+        if now < self._begins:
+            return self._begins - now
+        self._begins = None
+        return 0.0
+
+    def read(self, size: int, now: float) -> float:
+        """The task was read, and has `size` bytes. Returns the seconds until its pass may go on, as one that
+        begins then. A large task that grows waits once for each FREE bytes, or it might never have a pass."""
+        taken, self._size = max(self._taken, FREE), size
+        if size <= taken:
+            return 0.0
+        wait, self._taken = self._bulk.take_pass(FREE + size - taken, now), size
+        if taken > FREE and size - taken <= FREE:
+            return 0.0
+        if wait:
+            self._begins = now + wait
+        return wait

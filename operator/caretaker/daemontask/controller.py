@@ -206,7 +206,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             async with self._yielding:
                 hashes, limit = hashes_of(template), task.spec.backoff_limit
             spec = replace(spec, digest=digest, size=len(raw), hashes=hashes, backoff_limit=limit)
-            state.bulk.take_pass(spec.size, time.monotonic())  # wait() did not know this size
         revision, former = revisions_of(task.spec, task.status, spec.hashes)
         changed = spec.revision != revision
         if changed:

@@ -55,6 +55,13 @@ def task_path(namespace: str, name: str = "") -> str:
     return f"{collection}/{name}" if name else collection
 
 
+def size_of(raw: RawTask) -> int:
+    """Bytes of it that its authors write: the spec and the annotations."""
+    return len(raw.spec) + sum(
+        len(key) + len(value) for key, value in (raw.metadata.annotations or {}).items()
+    )
+
+
 def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
     """(the task, why its spec cannot be read or ""). A spec older than a stricter CRD is shown."""
     status = _status(raw.status)

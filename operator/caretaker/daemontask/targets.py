@@ -10,10 +10,10 @@ from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
 from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
 from caretaker.daemontask.plan import Plan
-from caretaker.daemontask.resource import has_ecs, read_ecs
+from caretaker.daemontask.resource import has_ecs, read_ecs, size_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status_input import Outcome
-from caretaker.runtime.controller import Kind
+from caretaker.runtime.controller import Kind, Postponed
 from caretaker.runtime.work_queue import Key
 
 
@@ -33,14 +33,16 @@ class Targets(DaemonTaskKind):
         await super().stop()
 
     def admit(self, key: Key) -> float:
-        """See TaskState.wait()."""
-        return self._task_states.wait(key, time.monotonic())
+        """See PassTurn.wait()."""
+        return self._task_states.pass_turn(key).wait(time.monotonic())
 
     async def gather(self, key: Key) -> Snapshot | EcsSnapshot | None:  # type: ignore[override]
         """The snapshot of the task by its target."""
         raw = await self.read(key)
         if raw is None:
             return None
+        if seconds := self._task_states.pass_turn(key).read(size_of(raw), time.monotonic()):
+            raise Postponed(seconds)
         if has_ecs(raw):
             return await self.ecs.gather(key, *read_ecs(raw))
         return await super().gather(key, raw)

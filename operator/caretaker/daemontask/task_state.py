@@ -16,7 +16,7 @@ import msgspec
 from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
-from caretaker.daemontask.bulk import Bulk
+from caretaker.daemontask.bulk import Bulk, PassTurn
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Entry
@@ -132,7 +132,6 @@ class TaskState:
     def __init__(self, uid: str, unstarted: dict[str, str] | None = None, bulk: Bulk | None = None) -> None:
         self.uid = uid
         self.bulk = bulk or Bulk(time.monotonic())
-        self.begins: float | None = None  # time.monotonic(): the next pass; None = none has been asked for
         self.spec = SpecCache()
         self.decision_cache = DecisionCache()
         self.ledger = LedgerSession({} if unstarted is None else unstarted)
@@ -141,16 +140,6 @@ class TaskState:
         self.order = Order()
         self.deletions = Deletions()
         self.absence = Absence()
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next pass may begin; 0 = it begins. Tasks that ask first begin first. The bytes
-        count even if the pass fails."""
-        if self.begins is None:
-            self.begins = now + self.bulk.take_pass(self.spec.size, now)
-        if now < self.begins:
-            return self.begins - now
-        self.begins = None
-        return 0.0
 
     def next_pacing(self, now: float) -> Pacing:
         """The pacing of this revision; a task that was idle gets a new turn."""
@@ -292,6 +281,7 @@ class TaskStates:
         # By task UID; outlives a term of leadership, since no other process learns it.
         self._unstarted: dict[str, dict[str, str]] = {}
         self._bulk: dict[str, Bulk] = {}  # by namespace
+        self._turns: dict[Key, PassTurn] = {}
 
     def of(self, key: Key, uid: str) -> TaskState:
         """The state of this very task: one that was deleted and made again starts empty."""
@@ -299,7 +289,7 @@ class TaskStates:
         if state is None or state.uid != uid:
             if state is not None:
                 self._unstarted.pop(state.uid, None)
-            bulk = self._bulk.setdefault(key.namespace, Bulk(time.monotonic()))
+            bulk = self._bulk_of(key)
             state = self._by_key[key] = TaskState(uid, self._unstarted.setdefault(uid, {}), bulk)
         return state
 
@@ -307,10 +297,14 @@ class TaskStates:
         """The state, if the task has been looked at."""
         return self._by_key.get(key)
 
-    def wait(self, key: Key, now: float) -> float:
-        """TaskState.wait(), if the task has been looked at."""
-        state = self._by_key.get(key)
-        return state.wait(now) if state is not None else 0.0
+    def pass_turn(self, key: Key) -> PassTurn:
+        """When passes over the task may begin: one that was deleted and made again has the same turn."""
+        if (turn := self._turns.get(key)) is None:
+            turn = self._turns[key] = PassTurn(self._bulk_of(key))
+        return turn
+
+    def _bulk_of(self, key: Key) -> Bulk:
+        return self._bulk.setdefault(key.namespace, Bulk(time.monotonic()))
 
     def items(self) -> Iterator[tuple[Key, TaskState]]:
         """Every task that has been looked at."""
@@ -319,12 +313,15 @@ class TaskStates:
     def clear(self) -> None:
         """Another process may have led meanwhile: only the runs that certainly never began are remembered."""
         self._by_key.clear()
+        self._turns.clear()
 
     def drop(self, key: Key) -> None:
         """The task is gone."""
         if (state := self._by_key.pop(key, None)) is not None:
             self._unstarted.pop(state.uid, None)
-        alone = all(other.namespace != key.namespace for other in self._by_key)
+        self._turns.pop(key, None)
+        known = {*self._by_key, *self._turns}
+        alone = all(other.namespace != key.namespace for other in known)
         bulk = self._bulk.get(key.namespace)
         if alone and bulk is not None and bulk.full(time.monotonic()):  # a debt is kept
             del self._bulk[key.namespace]

@@ -45,6 +45,15 @@ class Retry(Exception):  # noqa: N818
     """The pass could not finish; it runs again after the key's backoff."""
 
 
+class Postponed(Exception):  # noqa: N818
+    """gather() has read that the pass may not go on yet; it begins after `seconds`, and no event makes these
+    fewer."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"in {seconds:.1f} s")
+        self.seconds = seconds
+
+
 class Subject(msgspec.Struct, frozen=True):
     """The custom resource of a pass, as the loop needs to know it."""
 
@@ -83,7 +92,7 @@ class Kind(Protocol, Generic[S, P, O]):
 
     async def gather(self, key: Key) -> S | None:
         """Read everything that the plan needs, and change nothing but caches of what was read. None: the
-        resource is gone, or needs nothing."""
+        resource is gone, or needs nothing. Raises Postponed where what was read has to wait."""
 
     def target(self, snapshot: S) -> "Kind[Any, Any, Any]":  # noqa: ARG002
         """The kind whose steps follow, where a kind has several targets. Pure. The default: this one."""
@@ -206,10 +215,11 @@ class Controller:
             try:
                 kind = self._kinds[key.kind]
                 if seconds := kind.admit(key):
-                    self._queue.pause(key, seconds)
-                    self._queue.add_after(key, seconds)
+                    self._postpone(key, seconds)
                     return
                 follow = await self._cpu.timed(key, self._pass(key, kind))
+            except Postponed as postponed:
+                self._postpone(key, postponed.seconds)
             except NotLeader:
                 # Usually the Lease is lost, and no pass follows; it may still be renewed.
                 self._queue.retry(key)
@@ -228,6 +238,10 @@ class Controller:
                 logger.exception("the pass failed; again in %.1f s", delay)
             else:
                 self._schedule(key, follow)
+
+    def _postpone(self, key: Key, seconds: float) -> None:
+        self._queue.pause(key, seconds)
+        self._queue.add_after(key, seconds)
 
     async def _pass(self, key: Key, kind: Kind[Any, Any, Any]) -> Next | None:
         started = time.perf_counter()

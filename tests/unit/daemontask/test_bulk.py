@@ -10,19 +10,22 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, PAUSE, Bulk, cost_of
+from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, PAUSE, Bulk, PassTurn, cost_of
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.plan import Launch, Plan, plan
 from caretaker.daemontask.pod_control import CREATE_BYTES, PodControl
 from caretaker.daemontask.pods import PodEncoder, pod_cost
 from caretaker.daemontask.refused_pods import Pacing
 from caretaker.daemontask.requeue_after import requeue_after
+from caretaker.daemontask.resource import RawTask
 from caretaker.daemontask.slots import SlotAssignment, paced
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.targets import Targets
 from caretaker.daemontask.task_state import SpecCache, TaskState, TaskStates
 from caretaker.kube.store import Store
+from caretaker.runtime.controller import Postponed
 from caretaker.runtime.work_queue import Key
 from fuzz.cost import seconds
 from unit.daemontask.build import NOW, UID, node, pod, snapshot, started, task
@@ -359,36 +362,122 @@ def test_large_tasks_of_a_namespace_are_looked_at_in_turn() -> None:
         assert 500 <= passes <= 501 + tasks
 
 
+def keys_of(count: int, namespace: str = "a") -> list[Key]:
+    return [Key("DaemonTask", namespace, str(number)) for number in range(count)]
+
+
 def test_of_many_large_tasks_that_were_idle_few_are_looked_at_at_once() -> None:
     """As a node joins, a tick comes or all of them fail. Each in turn, in order of the calls."""
-    task_states, now = TaskStates(), time.monotonic() + 3600
-    keys = [Key("DaemonTask", "a", str(number)) for number in range(100)]
-    for key in keys:
-        task_states.of(key, key.name).spec = SpecCache(size=FREE + 128 * KIB)
-    waits = [task_states.wait(key, now) for key in keys]
+    task_states, now = TaskStates(), time.monotonic()
+    turns = [task_states.pass_turn(key) for key in keys_of(100)]
+    for turn in turns:
+        turn.read(FREE + 128 * KIB, now)
+    for turn in turns:
+        turn.wait(now + 1000)
+    now += 3600
+    waits = [turn.wait(now) for turn in turns]
     assert waits == pytest.approx([0.0, 0.0, *range(1, 99)])
-    begun = [task_states.wait(key, now + 50.5) for key in keys[2:]].count(0.0)
+    begun = [turn.wait(now + 50.5) for turn in turns[2:]].count(0.0)
     assert begun == 50, "asked again, it takes nothing"
-    assert task_states.wait(keys[-1], now + 50.5) == pytest.approx(47.5)
-    assert task_states.wait(keys[2], now + 50.5) == pytest.approx(48.5), "and the next pass is the last one's"
+    assert turns[-1].wait(now + 50.5) == pytest.approx(47.5)
+    assert turns[2].wait(now + 50.5) == pytest.approx(48.5), "and the next pass is the last one's"
+    small = task_states.pass_turn(Key("DaemonTask", "a", "small"))
+    small.read(FREE, now)
+    assert [small.wait(now), task_states.pass_turn(Key("DaemonTask", "b", "new")).wait(now)] == [0.0, 0.0]
+
+
+def one_pass(turn: PassTurn, size: int, now: float) -> float:
+    """Seconds until it may be asked for again; 0 = there was a pass."""
+    return turn.wait(now) or turn.read(size, now)
+
+
+@pytest.mark.parametrize("tasks", [2, 3, 20, 1000])
+def test_after_a_change_of_leader_large_tasks_take_turns_and_small_ones_begin(tasks: int) -> None:
+    """No size is known. Each large task has its pass, and the more there are the later."""
+    task_states, start, size = TaskStates(), time.monotonic(), FREE + 128 * KIB
+    due, passes = dict.fromkeys(keys_of(tasks), start), list[float]()
+    while due and (now := min(due.values())) < start + 2 * tasks + 10:
+        key = min(due, key=due.__getitem__)
+        if wait := one_pass(task_states.pass_turn(key), size, now):
+            due[key] = now + wait
+        else:
+            passes.append(now - start)
+            del due[key]
+    assert len(passes) == tasks, "none waits for ever"
+    assert passes == pytest.approx([0.0, 0.0, *range(1, tasks - 1)], abs=0.1)
     small = Key("DaemonTask", "a", "small")
-    task_states.of(small, "small").spec = SpecCache(size=FREE)
-    assert [task_states.wait(one, now) for one in (small, Key("DaemonTask", "b", "new"))] == [0.0, 0.0]
+    assert one_pass(task_states.pass_turn(small), FREE, start) == 0.0
+    assert one_pass(task_states.pass_turn(Key("DaemonTask", "b", "large")), size, start) == 0.0
 
 
-def test_a_spec_that_was_small_is_counted_when_it_is_read(make: Make) -> None:
-    world = make(suspend=True)
-    world.whole_pass(0)
-    state = world.act(0).task_states.find(KEY)
-    assert state is not None
-    assert state.wait(world.clock.now) == 0.0
-    world.cluster.edit_raw(template={"spec": {"containers": [{"args": ["x" * (FREE + 512 * KIB)]}]}})
-    world.whole_pass(0)
-    world.whole_pass(0)
-    assert 5.5 < state.wait(world.clock.now) <= 6.1
-    world.cluster.edit_raw(template={"spec": {"containers": []}})
-    world.whole_pass(0)
-    assert state.wait(world.clock.now) > 5.0, "the request stands"
+def test_a_task_that_is_deleted_and_made_again_does_not_begin_free() -> None:
+    task_states, now, (key,) = TaskStates(), time.monotonic(), keys_of(1)
+    waits = []
+    for _ in range(10):
+        waits.append(one_pass(task_states.pass_turn(key), FREE + 128 * KIB, now))
+        task_states.drop(key)
+    assert waits == pytest.approx([0.0, 0.0, *range(1, 9)], abs=0.1)
+
+
+def test_a_task_that_keeps_growing_has_its_passes() -> None:
+    """While others of its namespace use all that there is."""
+    bulk, now, size, passes = Bulk(0.0), 0.0, FREE + 1, 0
+    turn = PassTurn(bulk)
+    while now < 3600.0:
+        bulk.take_pass(FREE + 512 * KIB, now)
+        size = min(size + 10 * KIB, 1536 * KIB)
+        if wait := one_pass(turn, size, now):
+            now += min(wait, 30.0)
+        else:
+            passes, now = passes + 1, now + 1.0
+    assert passes >= 20
+
+
+def test_a_pass_that_is_read_twice_takes_its_bytes_once() -> None:
+    bulk = Bulk(0.0)
+    turn = PassTurn(bulk)
+    assert [one_pass(turn, FREE + 128 * KIB, 0.0), turn.read(FREE + 128 * KIB, 0.0)] == [0.0, 0.0]
+    assert bulk.take_pass(FREE + 128 * KIB, 0.0) == 0.0, "half is left"
+
+
+def test_a_spec_that_was_small_is_counted_when_it_is_read() -> None:
+    bulk = Bulk(0.0)
+    turn = PassTurn(bulk)
+    assert one_pass(turn, FREE, 0.0) == 0.0
+    assert turn.wait(1.0) == 0.0
+    assert turn.read(FREE + 512 * KIB, 1.0) == pytest.approx(2.0)
+    assert turn.wait(2.0) == pytest.approx(1.0)
+    assert one_pass(turn, FREE + 512 * KIB, 3.0) == 0.0, "it has taken them"
+    assert turn.wait(3.0) == pytest.approx(4.0)
+    assert one_pass(turn, 1, 7.0) == 0.0
+    assert turn.wait(7.0) == 0.0, "small again"
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations"),
+    [
+        pytest.param({"template": {"spec": {"x": "a" * 600 * KIB}}}, {}, id="template"),
+        pytest.param({"ecs": {"service": "a" * 600 * KIB}}, {}, id="ECS"),
+        pytest.param({"template": {"spec": {}}}, {"a/b": "c" * 600 * KIB}, id="annotations"),
+    ],
+)
+async def test_all_that_authors_write_counts_before_anything_is_done_with_it(
+    spec: dict[str, Any], annotations: dict[str, str]
+) -> None:
+    class Reads(Targets):
+        def __init__(self) -> None:
+            self._task_states = TaskStates()
+
+        async def read(self, key: Key) -> RawTask | None:  # noqa: ARG002
+            meta = msgspec.structs.replace(META, annotations=annotations)
+            return RawTask(meta, msgspec.Raw(msgspec.json.encode(spec)))
+
+    targets, (key,) = Reads(), keys_of(1)
+    assert targets.admit(key) == 0.0
+    with pytest.raises(Postponed) as postponed:
+        await targets.gather(key)
+    assert postponed.value.seconds > 2.0
+    assert targets.admit(key) > 2.0
 
 
 def test_a_small_task_may_be_looked_at_at_any_time() -> None:

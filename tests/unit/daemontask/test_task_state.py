@@ -87,7 +87,6 @@ def memory(state: TaskState) -> str:
     """All that is kept of a task, but caches of what was read."""
     ledger, refused_pods = state.ledger, vars(state.pacing.refused_pods)
     kept = (
-        state.begins,
         state.pacing,
         refused_pods,
         state.creation,
