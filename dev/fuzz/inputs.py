@@ -198,7 +198,9 @@ def _changed(old: Any, step: Step, size: int) -> Any:
     if step.how == "other":
         return copy.deepcopy(OTHERS[step.size % len(OTHERS)])
     one = _one(old, step)
-    count = size // (len(encoded(one)) + 8)
+    whole = encoded(one)
+    # An item and its comma, and a number in its texts.
+    count = size // (len(whole) + (8 if b'"' in whole or step.how == "keys" else 1))
     if step.how == "items":
         return [_numbered(one, f"{number:x}") for number in range(count)]
     # Copies: of one value, a later step would change them all.

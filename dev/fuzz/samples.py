@@ -97,11 +97,7 @@ EMPTY_PARTS: Final[dict[str, Any]] = {
         "initContainers": [{}],
         "tolerations": [{}],
         "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{}, {"matchFields": [{"key": "", "operator": ""}]}]
-                }
-            }
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
         },
         "volumes": [{}],
         "unknown": [[], [[]], 0],

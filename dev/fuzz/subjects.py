@@ -67,8 +67,8 @@ def _template(content: bytes) -> Any:
     return None if invalid else task
 
 
-def _of_template(call: Callable[[Any], Any]) -> Subject:
-    return Subject(prepared(TEMPLATE - 64, _template, call, samples.TEMPLATE, samples.EMPTY_PARTS))
+def _of_template(call: Callable[[Any], Any], sample: Any = samples.TEMPLATE) -> Subject:
+    return Subject(prepared(TEMPLATE - 64, _template, call, sample))
 
 
 def _pod(task: Any) -> Any:
@@ -84,7 +84,7 @@ def _watched_tasks(content: bytes) -> Any:
     WatchHandlers("DaemonTask", states, nodes, Store[Pod](), lambda *_, **__: None)
     for number in range(TASKS):
         state = states.of(Key("DaemonTask", "ns", str(number)), str(number))
-        state.spec = SpecCache(rules=copy(rules))
+        state.spec = SpecCache(revision="r", rules=copy(rules))
         state.spec.rules._memo = {}
     return nodes
 
@@ -248,10 +248,12 @@ SUBJECTS: Final[dict[str, Subject]] = {
     ),
     "daemontask-fit": _of_template(lambda task: EligibilityRules(task.spec.template).check(fleet.NODE)),
     "daemontask-pod": _of_template(_pod),
-    "daemontask-cost": _of_template(lambda task: cost_of(1, task.spec.template)),
-    "daemontask-events": Subject(
-        prepared(TEMPLATE - 64, _watched_tasks, _changed_node, samples.TEMPLATE, samples.EMPTY_PARTS)
+    "daemontask-cost": _of_template(lambda task: cost_of(1, task.spec.template), samples.EMPTY_PARTS),
+    "daemontask-empty-fit": _of_template(
+        lambda task: EligibilityRules(task.spec.template).check(fleet.NODE), samples.EMPTY_PARTS
     ),
+    "daemontask-empty-pod": _of_template(_pod, samples.EMPTY_PARTS),
+    "daemontask-events": Subject(prepared(TEMPLATE - 64, _watched_tasks, _changed_node, samples.EMPTY_PARTS)),
     "ledger-shard": Subject(
         prepared(MIB, _shard, lambda item: decode(0, item), {f"n{i}": samples.ENTRY for i in range(8)})
     ),

@@ -79,7 +79,7 @@ def test_a_change_of_a_node_costs_many_tasks_no_more_than_a_turn_of_the_loop(ter
     WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda *_, **__: None)
     for number in range(100):
         state = task_states.of(Key(KEY.kind, KEY.namespace, str(number)), str(number))
-        state.spec = SpecCache(rules=copy(rules))
+        state.spec = SpecCache(revision="r", rules=copy(rules))
         state.spec.rules._memo = {}
 
     def change() -> None:
