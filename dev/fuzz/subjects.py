@@ -45,7 +45,7 @@ from caretaker.s3refresh import envelope, match, status_codec
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets import registry
-from fuzz import answers, fleet, marks, planners, samples
+from fuzz import answers, fleet, marks, planners, s3samples, samples
 from fuzz.making import MIB, OBJECT, READ_ERRORS, Subject, of_json, of_text, planner, prepared, sound
 
 TEMPLATE: Final = 256 * 1024
@@ -270,14 +270,14 @@ SUBJECTS: Final[dict[str, Subject]] = {
     ),
     "s3-garbage": Subject(of_text(MIB, envelope.parse)),
     "s3-key": Subject(of_text(KEY - 3, _key)),
-    "s3-spec": Subject(of_json(OBJECT, _refresh, samples.REFRESH, schema="s3aggregatedrefreshes.spec")),
+    "s3-spec": Subject(of_json(OBJECT, _refresh, s3samples.REFRESH, schema="s3aggregatedrefreshes.spec")),
     "s3-status": Subject(
-        of_json(OBJECT, _refresh_status, samples.REFRESH_STATUS, schema="s3aggregatedrefreshes.status")
+        of_json(OBJECT, _refresh_status, s3samples.REFRESH_STATUS, schema="s3aggregatedrefreshes.status")
     ),
     "s3-targets": planner(
         _refresh_status,
         planners.targets,
-        samples.REFRESH_STATUS,
+        s3samples.REFRESH_STATUS,
         {},
         "s3aggregatedrefreshes.status",
     ),

@@ -15,7 +15,7 @@ from caretaker.cli.s3refresh import status as s3refresh
 # Of IMDSPolicy: of events and exceptions alone; and those that say how far a change is.
 _NO_CONDITION = {
     *(c.PolicyReason.IMDSV1_OPEN, c.PolicyReason.CANARY_PASSED),
-    *(c.PolicyReason.NOT_APPLIED, c.PolicyReason.OTHER_CLUSTER),
+    *(c.PolicyReason.NOT_APPLIED, c.PolicyReason.OTHER_CLUSTER, c.PolicyReason.SAME_PROVIDER_ID),
 }
 _PROGRESS = {c.PolicyReason.CANARY_CHANGING, c.PolicyReason.CANARY_SOAKING, c.PolicyReason.CHANGING}
 

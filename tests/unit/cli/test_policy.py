@@ -57,7 +57,13 @@ def test_plan_gives_enforce_all_that_it_does_not_learn_while_it_runs() -> None:
         "canary": {"instances": 3, "soak": "77m"},
         "maxDriftPercent": 37,
     }
-    spec = {"options": {"httpTokens": "required"}, "safety": safety, "pendingTimeout": "7m"}
+    verification = {"expect": "PodBlocked"}
+    spec = {
+        "options": {"httpTokens": "required"},
+        "safety": safety,
+        "pendingTimeout": "7m",
+        "verification": verification,
+    }
     status = Status(canary=CanaryStatus(1, (), "Changing", AT, AT, ()))
     raw = RawPolicy(WireMeta(name="workers", generation=4), encoded(spec), encoded(status))
     given = enforce_input(read(raw), {"eu-west-1"}, 5.0)

@@ -209,6 +209,7 @@ STOPS = [
     ("SetButUnreachable", "Stalled"),
     ("StillReachable", "Stalled"),
     ("Slow", "Stalled"),
+    ("ProbeUnavailable", "Stalled"),
     ("NodeNotReady", "Reconciling"),
     ("WouldCutOwnCredentials", "Stalled"),
     ("AccessDenied", "Reconciling"),

@@ -130,6 +130,7 @@ def enforce_input(mine: Read, regions: set[str], now: float) -> EnforceInput:
         max_drift_percent=safety.max_drift_percent,
         pending_timeout=mine.pending,
         canary=mine.status.canary,
+        expect=mine.spec.verification.expect,
         free=dict.fromkeys(regions, BATCH),
     )
 
