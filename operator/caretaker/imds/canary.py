@@ -9,8 +9,7 @@ remaining instances are changed when the same change has passed.
     Failed    an instance was lost or reverted: the breaker opens, and the next canary is a new one
     passed    the remaining instances of the group may be changed, and are watched for some minutes
 
-The state is in status alone, so it survives a restart: status is written before the first call. Times of
-Nodes are compared for equality, never ordered.
+The state is in status alone, written before the first call. Times of Nodes are compared, never ordered.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -161,7 +160,10 @@ class _Step:
 
     def record(self) -> Record:
         """The result."""
-        lists = tuple(self._unready), tuple(self._stale), tuple(self._unreported)
+        stale = tuple(
+            one for one in self._stale if one.result.state != "skipped"
+        )  # a reading decides nothing
+        lists = tuple(self._unready), stale, tuple(self._unreported)
         return Record(self._canaries, self._passed, together(self._changed), tuple(self._faults), *lists)
 
     # ------------------------------------------------------------ canaries

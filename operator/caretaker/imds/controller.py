@@ -318,9 +318,11 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         return problem if verified is not None else ""
 
     async def after(self, snapshot: Snapshot, plan: Plan, outcome: str) -> None:
-        """The status stands: make the changes. Without a probe there would be no evidence of them."""
+        """The status stands: make the changes. Without a probe there would be no evidence of them; a
+        canary is restored without."""
         enforced, policy_state = plan.enforced, snapshot.policy_state
-        if enforced is not None and enforced.writes and policy_state is not None and not outcome:
+        may = not outcome or (enforced is not None and enforced.breaker is not None)
+        if enforced is not None and enforced.writes and policy_state is not None and may:
             mine = snapshot.status_input.read
             await self._recorded(mine, enforced)
             await self._modifier.carry_out(mine, policy_state, enforced.writes, snapshot.targets)

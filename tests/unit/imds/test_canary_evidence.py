@@ -86,10 +86,14 @@ def test_a_canary_that_changes_its_group_before_its_call_is_none_of_the_old_one(
         return found is not None and bool(found.groups)
 
     world.apply("p", **QUICK)
-    world.run(5.0, until=listed)
+    world.operator.kill_in, world.operator.effect = (
+        8,
+        False,
+    )  # at the first call to EC2 that changes something
+    world.run(2.0, until=lambda: world.operator.kill_in is None)
+    assert (listed(), world.judge.sends) == (True, [])
     world.operator.restart()
     found = world.cluster.status("p").canary
-    assert (found is not None, world.judge.sends) == (True, [])
     world.harmful.add((A, HOP, 2))
     to_another_label(world, found.groups[0].instances[0].node)  # type: ignore[union-attr]
     world.run(1_200.0)
@@ -262,20 +266,22 @@ def test_one_that_is_not_ready_and_is_then_stopped_stops_all_the_same(worlds: Ca
     assert states(world) == ("Enforced", "")
 
 
-@pytest.mark.parametrize("answers", ["away", "lags"])
+@pytest.mark.parametrize("answers", ["away", "lags", "away, and two Nodes name it"])
 def test_one_that_is_not_ready_starts_no_pass_after_the_other(
     worlds: Callable[..., World], answers: str
 ) -> None:
-    """Though EC2 does not tell whether it runs."""
+    """Though EC2 does not report whether it runs."""
     world = worlds(A, count=30)
     world.apply("p", **SPEC)
     world.run(900.0, until=lambda: len(world.judge.sends) >= 6)
     node = world.ec2.instances[world.judge.sends[-1][2]].node
     world.run(10.0)
-    if answers == "away":
-        world.ec2.blind = ["away"] * 10_000
-    else:
+    if answers == "lags":
         world.ec2.lag(8.0)
+    else:
+        world.ec2.blind = ["away"] * 10_000
+    if "two" in answers:
+        world.twin(node)
     world.cluster.set_ready(node, False)
     assert world.run(600.0)["p"] <= 120
     assert world.ready("p") in ("NodeNotReady", "NotAsked")

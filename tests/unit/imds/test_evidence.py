@@ -87,7 +87,7 @@ UNUSABLE: Final = {
 
 @pytest.mark.parametrize("moment", ["before a canary", "after the canary"])
 @pytest.mark.parametrize("how", UNUSABLE)
-def test_without_a_probe_nothing_is_changed_and_the_way_out_is_told(
+def test_without_a_probe_nothing_is_changed_and_the_way_out_is_in_the_message(
     world: World, how: str, moment: str
 ) -> None:
     for _ in range(20):
@@ -124,6 +124,23 @@ def test_without_a_probe_nothing_is_changed_and_the_way_out_is_told(
     assert right(world), world.ready("p")
 
 
+def test_without_a_probe_a_failed_canary_is_restored_all_the_same(world: World) -> None:
+    safety = SPEC["safety"] | {"canary": SPEC["safety"]["canary"] | {"onFailure": "Restore"}}
+    world.apply("p", **PROBED | {"safety": safety})
+
+    def soaks() -> bool:
+        return world.ready("p") == "CanarySoaking"
+
+    world.run(900.0, until=soaks)
+    assert soaks()
+    ((_, _, instance),) = world.judge.sends
+    is_unserved(world, "")
+    (canary,) = (node for node in world.cluster.nodes if world.instance_of(node).name == instance)
+    world.cluster.set_ready(canary, False)
+    world.run(3_600.0, until=lambda: bool(world.judge.sends))
+    assert [one for _, _, one in world.judge.sends] == [instance]
+
+
 def test_without_a_probe_a_policy_goes_on_once_it_asks_for_none(world: World) -> None:
     loses_a_verb(world, "get")
     world.apply("p", **PROBED)
@@ -135,7 +152,7 @@ def test_without_a_probe_a_policy_goes_on_once_it_asks_for_none(world: World) ->
 
 
 def is_deleted(world: World) -> None:
-    """Somebody deletes the probe's task."""
+    """The probe's task is deleted."""
     world.cluster.lose_task()
 
 
@@ -221,7 +238,7 @@ def test_an_unexpected_result_of_a_node_that_is_gone_stops_nothing(stopped: Worl
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("asks", [False, True], ids=["nothing else", "somebody asks for a probe meanwhile"])
+@pytest.mark.parametrize("asks", [False, True], ids=["nothing else", "a probe is requested meanwhile"])
 def test_verified_is_what_was_probed_after_its_change(world: World, restarts: bool, asks: bool) -> None:
     """All had a result before, and a follower is changed without a soak of its own."""
     verification = {"probe": True, "expect": "Any", "nodesPerGroup": 12}
