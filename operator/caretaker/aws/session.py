@@ -232,7 +232,7 @@ class ClientPool:
             connect_timeout=options.connect_seconds,
             read_timeout=POLL_READ_SECONDS if poll else options.read_seconds,
             # Never fewer than callers: urllib3 opens a connection beyond its pool's size and drops it again.
-            max_pool_connections=options.polls if poll else options.threads,
+            max_pool_connections=options.polls if poll else max(options.threads, options.endpoint_threads),
             tcp_keepalive=True,
             retries={"mode": "standard", "total_max_attempts": attempts},
             user_agent=USER_AGENT,

@@ -66,12 +66,15 @@ class KeyRing:
 
     def store(self, key: Key, read: SecretRead) -> None:
         """`key` uses these keys. Others that name the Secret are notified of new ones."""
-        place = self._users[key] = (key.namespace, read.name)
+        former, place = self._users.get(key), (key.namespace, read.name)
+        self._users[key] = place
+        if former is not None and former != place:
+            self._drop(former)
         cached = self._cache.get(place)
         if cached is not None and cached.at >= read.at:
             return
         if read.keys is None:
-            self._cache.pop(place, None)
+            self._replaced(self._cache.pop(place, None))
             return
         self._cache[place] = read
         if cached is not None and read.keys != cached.keys:
@@ -83,7 +86,11 @@ class KeyRing:
     def forget(self, key: Key) -> None:
         """The resource is gone; credentials that only it used are not kept."""
         place = self._users.pop(key, None)
-        if place is not None and place not in self._users.values():
+        if place is not None:
+            self._drop(place)
+
+    def _drop(self, place: tuple[str, str]) -> None:
+        if place not in self._users.values():
             self._replaced(self._cache.pop(place, None))
 
     def _replaced(self, read: SecretRead | None) -> None:

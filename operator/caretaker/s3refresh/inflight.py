@@ -241,7 +241,8 @@ class InFlightMessages:
                 self._forget(oldest)
                 continue
             room = len(self._by_number) < MOST_WAITING and self._bytes < MOST_BYTES and waited <= LONGEST_WAIT
-            if (room or oldest is None) and self._memory.room(self._namespace):
+            # A queue of completion events alone is read for other namespaces, too.
+            if (room or oldest is None) and (self.owner is None or self._memory.room(self._namespace)):
                 return
             self._left.clear()
             with contextlib.suppress(TimeoutError):

@@ -1,6 +1,6 @@
 """Looks at the source queue of a resource and for its targets, now and then and when there is a reason to.
 
-Inputs: SQS, the target. It hands in its findings and asks for a pass (`on_news`). It must not judge:
+Inputs: SQS, the target. It reports its findings and asks for a pass (`on_news`). It must not judge:
 queue_view.py does.
 """
 

@@ -1,6 +1,6 @@
 """The worker of one resource outside its passes: discovery, checks of its queue, polling, calls.
 
-Each part hands in its findings and asks for a pass; none decides or writes anything. Everything here can be
+Each part reports its findings and asks for a pass; none decides or writes anything. Everything here can be
 lost at any time: the record is in the resource's status.
 """
 

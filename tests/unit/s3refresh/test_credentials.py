@@ -2,6 +2,7 @@
 
 import base64
 import math
+import time
 from typing import Any, Final
 
 import pytest
@@ -11,7 +12,7 @@ from caretaker.kube.errors import ApiError
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import credentials as module
 from caretaker.s3refresh.credentials import KeyRing, max_age
-from caretaker.s3refresh.snapshot import Rejection
+from caretaker.s3refresh.snapshot import Rejection, SecretRead
 
 ONE, TWO, ELSEWHERE = (
     Key("S3AggregatedRefresh", namespace, name)
@@ -160,7 +161,7 @@ def test_how_long_keys_are_used(*, doubted: bool, flushing: bool, seconds: float
     assert max_age(doubted=doubted, flushing=flushing) == seconds
 
 
-async def test_keys_that_no_secret_has_any_more_are_told_once() -> None:
+async def test_keys_that_no_secret_has_any_more_are_retired_once() -> None:
     secrets, gone = Secrets(), []
     ring = KeyRing(secrets, lambda _: None, gone.append)  # type: ignore[arg-type]
     await keys(ring, ONE, "keys", 0)
@@ -174,4 +175,17 @@ async def test_keys_that_no_secret_has_any_more_are_told_once() -> None:
     assert [one.secret_access_key for one in gone] == ["first"]
     for key in (ONE, TWO, ELSEWHERE):
         ring.forget(key)
+    assert [one.secret_access_key for one in gone] == ["first", "second"]
+
+
+async def test_keys_of_a_secret_that_is_unusable_or_named_no_more_are_retired() -> None:
+    secrets, gone = Secrets(), []
+    ring = KeyRing(secrets, lambda _: None, gone.append)  # type: ignore[arg-type]
+    await keys(ring, ONE, "keys", 0)
+    ring.store(ONE, SecretRead("keys", None, None, time.monotonic()))
+    assert [one.secret_access_key for one in gone] == ["first"]
+    secrets.secret_key = "second"
+    await keys(ring, ONE, "keys", 0)
+    secrets.secret_key = "third"
+    await keys(ring, ONE, "others", 0)
     assert [one.secret_access_key for one in gone] == ["first", "second"]

@@ -1,4 +1,4 @@
-"""The bytes of messages in flight have a bound for a namespace and for all, and nobody waits for others."""
+"""Messages in flight have a bound in bytes, for a namespace and for all; no namespace waits for others."""
 
 import asyncio
 
@@ -12,6 +12,12 @@ from caretaker.s3refresh.inflight import (
 from fakes.virtualtime import run
 
 BODY = '{"Records": [{"eventVersion": "2.1", "eventName": "ObjectCreated:Put"}]}'
+
+
+def owned(memory: MessageMemory, namespace: str) -> InFlightMessages:
+    messages = InFlightMessages(memory, namespace)
+    messages.join("owner", lambda: None, owner=True)
+    return messages
 
 
 def put(messages: InFlightMessages, size: int) -> int:
@@ -33,7 +39,7 @@ async def waits(messages: InFlightMessages) -> bool:
 def test_a_namespace_over_its_share_waits_with_all_its_queues_and_others_go_on() -> None:
     async def scenario() -> None:
         memory = MessageMemory()
-        one, two, other = (InFlightMessages(memory, name) for name in ("a", "a", "b"))
+        one, two, other = (owned(memory, name) for name in ("a", "a", "b"))
         number = put(one, MOST_BYTES)
         assert [await waits(queue) for queue in (one, two, other)] == [True, True, False]
         waiting = asyncio.create_task(two.room(600))
@@ -45,15 +51,26 @@ def test_a_namespace_over_its_share_waits_with_all_its_queues_and_others_go_on()
     run(scenario())
 
 
+def test_a_queue_of_completion_events_alone_is_read_for_all_namespaces() -> None:
+    async def scenario() -> None:
+        memory = MessageMemory()
+        put(owned(memory, "a"), MOST_BYTES)
+        completions = InFlightMessages(memory, "a")
+        completions.join("reader", lambda: None, owner=False)
+        assert not await waits(completions)
+
+    run(scenario())
+
+
 def test_where_all_have_too_much_those_with_less_than_an_equal_share_go_on() -> None:
     async def scenario() -> None:
         memory = MessageMemory()
-        queues = [InFlightMessages(memory, name) for name in "abcd"]
+        queues = [owned(memory, name) for name in "abcd"]
         for queue, mib in zip(queues, (7, 7, 5, 1), strict=True):
             put(queue, mib << 20)
         assert MOST_BYTES_OF_ALL == 4 * (4 << 20)
         assert [await waits(queue) for queue in queues] == [True, True, True, False]
-        assert not await waits(InFlightMessages(memory, "e"))
+        assert not await waits(owned(memory, "e"))
 
     run(scenario())
 
@@ -61,7 +78,7 @@ def test_where_all_have_too_much_those_with_less_than_an_equal_share_go_on() -> 
 def test_a_queue_that_is_not_read_any_more_takes_nothing() -> None:
     async def scenario() -> None:
         memory = MessageMemory()
-        one, two = (InFlightMessages(memory, "a") for _ in range(2))
+        one, two = (owned(memory, "a") for _ in range(2))
         put(one, MOST_BYTES)
         one.clear()
         assert not await waits(two)
@@ -75,7 +92,7 @@ def test_a_queue_that_is_not_read_any_more_takes_nothing() -> None:
 def test_ends_that_no_reader_claims_keep_no_other_queue_waiting() -> None:
     async def scenario() -> None:
         memory = MessageMemory()
-        one, two = (InFlightMessages(memory, "a") for _ in range(2))
+        one, two = (owned(memory, "a") for _ in range(2))
         number = put(one, MOST_BYTES)
         one.settle("owner", [], [], [number])
         assert [await waits(one), await waits(two)] == [False, False]
