@@ -285,7 +285,7 @@ async def _specs(place: Place) -> str:
 
 
 def _annotations() -> dict[str, str]:
-    """As many as the API server lets through, 256 KiB; each is like one that there is."""
+    """As many as the API server lets through, 256 KiB; each resembles a known one."""
     return {f"caretaker.dev/rerun-node{number:x}": "" for number in range(9000)}
 
 

@@ -334,7 +334,7 @@ def test_what_the_api_server_tracks_by_entry_counts_more(template: dict[str, Any
     assert cost_of(1000, template) == 1000 + ENTRY * entries
 
 
-@pytest.mark.parametrize("part", [{}, [], "", 0, None, [[]], {"a": {}}])
+@pytest.mark.parametrize("part", [{}, [], "", 0, None, {"a": {}}])
 def test_the_cost_of_a_large_template_is_summed_in_one_turn_of_the_loop(part: Any) -> None:
     count = 250_000 // (len(msgspec.json.encode(part)) + 1)
     template = {"spec": {"volumes": [part] * count, "containers": [{"env": [{}] * 3}]}}

@@ -161,7 +161,7 @@ async def test_two_policies_that_make_it_at_once_are_no_fault_of_it(api: Api) ->
         await want(prober(api), "p", "a", "p")
 
 
-async def test_a_right_that_is_missing_is_told_until_it_is_there(api: Api) -> None:
+async def test_a_right_that_is_missing_is_reported_until_it_is_there(api: Api) -> None:
     made = prober(api)
     for verb in ("create", "get"):
         api.errors[verb] = ApiError(403, "Forbidden", f'User "x" cannot {verb} resource "daemontasks"')

@@ -50,6 +50,7 @@ def test_a_path_is_named_as_roles_name_it(path: str, resource: str) -> None:
     permissions.refused(
         ApiError(403, "Forbidden", f'cannot get resource "{resource}"', verb="get", path=path)
     )
+    assert [key[1] for key in permissions.missing] == [resource]
     permissions.granted("get", path)
     assert permissions.missing == {}
 

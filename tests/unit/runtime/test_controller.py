@@ -8,7 +8,7 @@ import pytest
 
 from caretaker.kube.errors import ApiError
 from caretaker.obs.metrics import create_metrics
-from caretaker.runtime.controller import Controller
+from caretaker.runtime.controller import Controller, Postponed
 from caretaker.runtime.work_queue import Key, WorkQueue
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
@@ -30,6 +30,8 @@ class Seen:
 
     async def gather(self, key: Key) -> None:
         self.passes.put_nowait(key)
+        if key.name == "large":
+            raise Postponed(600)
         if key.name == "torn":
             raise asyncio.CancelledError
 
@@ -104,8 +106,9 @@ async def test_what_comes_as_the_lease_goes_is_answered_when_it_is_back(how: str
     assert again.done()
 
 
-async def test_a_pass_that_may_not_begin_yet_comes_later_whatever_arrives() -> None:
-    loop, later = Loop(), Key("DaemonTask", "default", "later")
+@pytest.mark.parametrize("name", ["later", "large"])
+async def test_a_pass_that_may_not_begin_yet_comes_later_whatever_arrives(name: str) -> None:
+    loop, later = Loop(), Key("DaemonTask", "default", name)
     running = await loop.begin()
     loop.queue.add_after(later, 0)
     await loop.passed(later)

@@ -211,7 +211,7 @@ class Cluster:
     # ------------------------------------------------------------ the probe
 
     def lose_task(self) -> None:
-        """Somebody deletes it, and its ledger goes with it."""
+        """It is deleted, and its ledger with it."""
         for task in self.tasks.values():
             self.ledgers.pop(task["metadata"]["uid"], None)
         self.tasks.clear()

@@ -90,7 +90,7 @@ class World:
         self.cluster.put_node(msgspec.structs.replace(self.cluster.nodes[node], unschedulable=unschedulable))
 
     def stop(self, node: str) -> None:
-        """Its instance; nothing tells of the Node after a while."""
+        """Stop its instance; 40 s later its Node is NotReady."""
         one = self.instance_of(node)
         one.stopped = min(one.stopped, self.clock.now)
 
