@@ -159,7 +159,6 @@ class _Step:
         self._unreported: list[CheckedInstance] = []
 
     def record(self) -> Record:
-        """The result."""
         stale = tuple(
             one for one in self._stale if one.result.state != "skipped"
         )  # a reading decides nothing
@@ -373,12 +372,11 @@ class _Step:
         """The changes of a failed instance have to pass again."""
         for change in group.changes:
             self._passed.pop(((group.kind, group.name), change), None)
+        why, message = BreakerReason.INSTANCE_SET_BACK, "had the change, and then another client reverted it"
         if lost:
+            why = BreakerReason.INSTANCE_LOST
             message = "was terminated or its Node was deleted after it was sent the change"
-            self._faults.append(_fault(BreakerReason.INSTANCE_LOST, one, message))
-        else:
-            message = "had the change, and then another client reverted it"
-            self._faults.append(_fault(BreakerReason.INSTANCE_SET_BACK, one, message))
+        self._faults.append(_fault(why, one, message))
 
     def _was_refused(self, one: ChangedInstance, state: ChangeState) -> bool:
         """Whether EC2 refused the change."""
