@@ -119,7 +119,7 @@ def _another_instance(seen: Observation) -> Finding | None:
     told = _instance_id(seen)
     if not told or not seen.expected or told == seen.expected:
         return None
-    return Finding("Emulated", f"it tells instance {told}, the node is {seen.expected}", instance_id=told)
+    return Finding("Emulated", f"it reports instance {told}, the node is {seen.expected}", instance_id=told)
 
 
 def _reachable(seen: Observation) -> Finding | None:

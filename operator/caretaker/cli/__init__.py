@@ -73,7 +73,7 @@ def _parser() -> Parser:
         description="A Kubernetes operator for chores that are never done once and for all: one-off work on "
         "every node, refreshes after S3 events, EC2 metadata (IMDS) options. And the commands "
         "to look at it and to steer it.",
-        epilog="Each command tells more: caretaker COMMAND --help",
+        epilog="Each command has more: caretaker COMMAND --help",
     )
     parser.add_argument("--version", action="version", version=f"caretaker {__version__}")
     add_connection(parser)

@@ -76,7 +76,7 @@ class DaemonTaskMetrics:
         )
         self.result = gauge(
             "caretaker_daemontask_result",
-            "What the runs of a DaemonTask told of its nodes, as in status.results: each Number's statistic, "
+            "What runs of a DaemonTask report of their nodes, as in status.results: each Number's statistic, "
             "count, min, median, p95 or max.",
             ("namespace", "name", "result", "unit", "statistic"),
         )

@@ -212,10 +212,10 @@ def _finding(entry: _Entry, instance: str) -> Finding:
     try:
         results = msgspec.convert(entry.results, _ProbeResults)
     except msgspec.ValidationError as error:
-        why = f"the probe told nothing of use: {error}"
+        why = f"the probe reported nothing of use: {error}"
         return Finding(UNKNOWN, entry.finished_at, entry.nonce, detail=why)
     if results.instance_id and instance and results.instance_id != instance:
-        why = f"it tells instance {results.instance_id}, the node is {instance}"
+        why = f"it reports instance {results.instance_id}, the node is {instance}"
         return Finding(EMULATED, entry.finished_at, entry.nonce, detail=why)
     return Finding(
         results.verdict,

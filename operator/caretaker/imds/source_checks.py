@@ -168,7 +168,7 @@ class _SourceChecker:
 
     @staticmethod
     def _karpenter(launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:  # noqa: ARG004 - as the others
-        message = f"no label tells the EC2NodeClass of node pool {launch.name}"
+        message = f"no label names the EC2NodeClass of node pool {launch.name}"
         return SourceStatus("Ephemeral", message=message)
 
     # ---------------------------------------------------------------- EKS

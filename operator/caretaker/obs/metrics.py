@@ -223,7 +223,7 @@ class Metrics:
         self.resources = ResourceMetrics(registry)
         self.watches = WatchMetrics(registry)
         _, gauge, histogram = makers(registry)
-        gauge("caretaker_build_info", "Always 1; the label tells the version.", ("version",)).labels(
+        gauge("caretaker_build_info", "Always 1; the label has the version.", ("version",)).labels(
             version
         ).set(1)
         self.leader = gauge("caretaker_leader", "1 while this process holds the Lease and may write, else 0.")

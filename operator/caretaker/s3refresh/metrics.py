@@ -48,7 +48,7 @@ class S3RefreshMetrics:
         )
         self.duration = histogram(
             "caretaker_s3refresh_refresh_duration_seconds",
-            "Time from a refresh's acceptance to its end, where that is told.",
+            "Time from a refresh's acceptance to its end, where that is reported.",
             buckets=SECONDS,
         )
         self.lag = histogram(

@@ -215,7 +215,7 @@ def shard(results: dict[str, Any] | None = None, node: str = "a", **changes: Any
         ),
         pytest.param(
             [shard({**REACHABLE, "instanceId": "i-1"})],
-            Finding(EMULATED, 1000, NONCE, detail=f"it tells instance i-1, the node is {ID}"),
+            Finding(EMULATED, 1000, NONCE, detail=f"it reports instance i-1, the node is {ID}"),
             id="another instance answers",
         ),
         pytest.param(
@@ -263,7 +263,7 @@ def test_findings(shards: list[dict[str, str]], found: Finding | None) -> None:
 def test_results_that_are_none_are_no_verdict(results: Any) -> None:
     found = findings([shard(results)], {"a": A})["a"]
     assert (found.verdict, found.at, found.mark) == (UNKNOWN, 1000, NONCE)
-    assert found.detail.startswith("the probe told nothing of use: ")
+    assert found.detail.startswith("the probe reported nothing of use: ")
 
 
 def test_a_node_without_a_known_instance_is_compared_with_none() -> None:

@@ -82,7 +82,7 @@ MESSAGES: dict[str, tuple[tuple[str, str], str]] = {
     "EC2NodeClasses that could not be listed": (("", ""), "EC2NodeClasses could not be listed"),
     "a node pool of which no label tells the class": (
         ("", ""),
-        "no label tells the EC2NodeClass of node pool pool",
+        "no label names the EC2NodeClass of node pool pool",
     ),
 }
 

@@ -43,7 +43,7 @@ NORMAL: Final = frozenset(
 )
 # {name} is the task's, as commands take it.
 ADVICE: Final = {
-    Reason.NO_MATCHING_NODES: "caretaker status {name} -o wide tells for each node why it is left out",
+    Reason.NO_MATCHING_NODES: "caretaker status {name} -o wide shows for each node why it is left out",
     Reason.NODES_FAILED: "caretaker logs {name} --failed; fix it, then caretaker rerun {name} --failed",
     Reason.NODES_BLOCKED: "see the reasons below; the nodes run by themselves once that is over",
     Reason.PAUSED: "fix the template and apply it again, or go on as it is: caretaker resume {name}",
@@ -54,7 +54,7 @@ ADVICE: Final = {
     Reason.NOT_CHECKED: "fix the other problems, or wait; if it lasts, look at the operator's logs",
     Reason.LEDGER_LOST: "annotate caretaker.dev/ledger=rerun, or ='assume-done: NODE,NODE' for some nodes",
     Reason.LEDGER_CORRUPT: "the nodes named run again by themselves; edit no ledger ConfigMap",
-    Reason.NAME_CONFLICT: "delete the Pod that is named if nobody needs it",
+    Reason.NAME_CONFLICT: "delete the Pod that is named if it is not needed",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "see the waiting nodes below: image, room on the node, readiness",
     Reason.LEDGER_WRITE_REFUSED: "see to the quota, policy or ConfigMap that is named; it is tried again",
     Reason.POD_CREATION_REFUSED: "raise the quota or satisfy the policy; it is tried again by itself",

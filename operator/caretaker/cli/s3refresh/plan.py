@@ -224,7 +224,7 @@ def _queue(queue: QueueState) -> str:
     view = queue.view
     if view.problem:
         return f"queue {queue.url}: cannot be looked at"
-    dead = "none told" if view.dead_letters is None else str(view.dead_letters)
+    dead = "unknown" if view.dead_letters is None else str(view.dead_letters)
     fits = ", and will not do" if queue.fault else ""
     return (
         f"queue {queue.url}: {view.visible} visible, {view.in_flight} in flight, dead letters: {dead}, "

@@ -132,7 +132,7 @@ class TestFaults:
 
     def test_a_queue_that_will_not_do_is_told_beside_its_figures(self) -> None:
         told = text(prospect(share("s"), queue=QueueView(checked=True, fault="no")))
-        assert f"queue {URL}: 0 visible, 0 in flight, dead letters: none told, kept for 24h, and will" in told
+        assert f"queue {URL}: 0 visible, 0 in flight, dead letters: unknown, kept for 24h, and will" in told
 
 
 def test_a_refused_resource_has_nothing_more() -> None:
