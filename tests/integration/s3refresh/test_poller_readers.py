@@ -194,12 +194,12 @@ async def test_without_the_lease_nothing_is_deleted_and_the_polling_goes_on(
     send(aws, queue, completion("n-1"))
     async with polling(calls, aws.url, queue, visibility=LONG) as at_work:
         await at_work.until(lambda: ids(at_work, OWNER) == {"n-1"})
-        calls.guard = guard
+        calls.hooks.guard = guard
         await at_work.unclaimed(OWNER)
         send(aws, queue, event("a/1"))
         await at_work.until(lambda: at_work.keys() == ["a/1"] and bool(refused))
         assert sum(aws.depth(queue.url)) == 2
-        calls.guard = None
+        calls.hooks.guard = None
         send(aws, queue, event("a/2"))
         await at_work.until(lambda: at_work.keys() == ["a/1", "a/2"])
         await left(aws, queue, 1, at_work, OWNER)
