@@ -1,7 +1,7 @@
 """Logs the malformed messages of one queue: the first at once, then one line a minute with their number.
 
-Inputs: message ids and faults, in the event loop. Every tenant who may send to a queue decides how many there
-are.
+Inputs: message ids and faults, in the event loop. Every sender to a queue may send any number
+of them.
 """
 
 import asyncio

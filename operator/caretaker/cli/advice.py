@@ -15,7 +15,7 @@ from caretaker.cli.text import age, one_line
 CREDENTIALS_ADVICE: Final = "give yourself AWS credentials, as by AWS_PROFILE=...; the operator has its own"
 ASKED_AS_YOU: Final = (
     "{} was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
-    "operator: what is refused to you may be allowed to it"
+    "operator: AWS may allow the operator calls that it refuses you"
 )
 
 

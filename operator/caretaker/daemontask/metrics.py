@@ -37,7 +37,7 @@ class EcsMetrics:
         self.looks = counter(
             "caretaker_daemontask_ecs_looks_total",
             "Looks at a cluster by result: InStep, Updated (desiredCount was set), LeftAlone (there is no "
-            "service that could be kept, or a second look is to confirm what is gone), Failed.",
+            "service that could be kept, or a second look has to confirm a decrease), Failed.",
             ("result",),
         )
         self.lag = histogram(

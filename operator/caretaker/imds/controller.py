@@ -337,7 +337,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         if (now.meta.uid, now.meta.generation) != (mine.meta.uid, mine.meta.generation):
             raise Conflict("the policy has changed")
         if (now.status.canary, now.status.changed) != (enforced.canary, enforced.changed):
-            raise Retry(f"status lacks what was written, so no instance is changed: {_CRD}")
+            raise Retry(f"status lacks written fields, so no instance is changed: {_CRD}")
 
     def _key(self, snapshot: Snapshot) -> Key:
         return Key(KIND, "", snapshot.status_input.read.meta.name)

@@ -76,7 +76,7 @@ async def plan(document: Document, proposal: Proposal[RawTask]) -> Planned:
 def notes_of(notes: Sequence[str], problem: str) -> list[str]:
     """Checks that were not possible, and the credentials that were used: after a plan without a fault the
     task may still get NotGranted."""
-    grants = "whether --aws-identities grants the namespace what the spec names is not looked at"
+    grants = "the grants of --aws-identities for the namespace are not checked"
     return [*notes, *([problem] if problem else []), f"{ASKED_AS_YOU.format('ECS')}, and {grants}"]
 
 

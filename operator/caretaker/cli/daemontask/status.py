@@ -66,7 +66,7 @@ ADVICE: Final = {
 # Of a task with runGuarantee AtMostOnce, whose runs may have been cut off half-way.
 _ONCE: Final = {
     Reason.NODES_FAILED: (
-        "look at each failed node first: what its run began may be half done; then caretaker rerun {name} "
+        "look at each failed node first, because its run may be half done; then caretaker rerun {name} "
         "--nodes NODE"
     ),
     Reason.LEDGER_CORRUPT: (

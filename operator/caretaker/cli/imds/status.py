@@ -79,7 +79,7 @@ ADVICE: Final = {
 
 # For a policy that changes instances itself: a change by hand would bypass its safety checks.
 _OF_ENFORCE: Final = {
-    Reason.DRIFTED: "Enforce changes the instances; Ready shows what it waits for",
+    Reason.DRIFTED: "Enforce changes the instances; Ready shows the reason for a wait",
     Reason.HOP_LIMIT_ONE: (
         "set httpPutResponseHopLimit: 2 if pods use IMDS, or httpTokens: required, in spec.options; then "
         "Enforce changes the instances"
@@ -127,7 +127,7 @@ def as_text(policy: Read, wide: bool, now: float) -> list[str]:
 
 
 def advice(enforces: bool, plan: bool = False) -> dict[str, str]:
-    """The actions by reason. `plan`: for a user who has called EC2 with their own credentials."""
+    """The actions by reason. `plan`: EC2 was called with the credentials of the user."""
     return ADVICE | (_OF_ENFORCE if enforces else {}) | (_OF_PLAN if plan else {})
 
 
