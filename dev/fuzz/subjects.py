@@ -214,10 +214,6 @@ def _ecs_to_plan(content: bytes) -> Any:
     return None if task is None or invalid or task.spec.ecs is None else planners.ecs(task)
 
 
-def _watched(line: bytes) -> Any:
-    return metadata.without_managed_fields(metadata.decode_json(line.decode(errors="replace")))
-
-
 SUBJECTS: Final[dict[str, Subject]] = {
     "daemontask-spec": Subject(of_json(OBJECT, _task, samples.TASK, schema="daemontasks.spec")),
     "daemontask-ecs": Subject(
@@ -329,9 +325,9 @@ SUBJECTS: Final[dict[str, Subject]] = {
         of_json(OBJECT, lambda found: msgspec.json.decode(found, type=WirePod).record(), samples.POD),
         READ_ERRORS,
     ),
-    # In a thread of its own (kopf's).
     "watch-line": Subject(
-        of_json(OBJECT, _watched, {"type": "ADDED", "object": {"metadata": samples.META}}), (ValueError,), 2.0
+        of_json(OBJECT, metadata.event_of, {"type": "ADDED", "object": {"metadata": samples.META}}),
+        (ValueError,),
     ),
     "event": Subject(
         of_text(

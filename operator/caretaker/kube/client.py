@@ -7,13 +7,13 @@ kind, nor retry: callers interpret failures.
 import builtins
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from caretaker.kube.errors import ApiError
 from caretaker.kube.rest_config import RestConfig
-from caretaker.kube.transport import JSON, READ_SECONDS, Params, Request, Transport
+from caretaker.kube.transport import JSON, READ_SECONDS, TOO_LARGE, Params, Request, Transport
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,6 +24,10 @@ List = builtins.list  # `list` is a method below
 METADATA_ONLY = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST_ONLY = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 NESTED_TOO_DEEP = "NestedTooDeep"
+# Of a page: 200 Pods as large as a tenant can make them have 300 MiB, nearly the limit of the operator's Pod.
+# 500 Nodes with 50 images each have about 8 MiB.
+PAGE_BYTES: Final = 8 << 20
+PAGE: Final = 500  # objects
 # Paged attempts at a list whose continue token expires, before it is read in one piece.
 _PAGED_TRIES = 2
 _DICT: Any = dict  # the default type; `Any`, for that of the result follows from where it goes
@@ -35,6 +39,31 @@ class ListOptions(TypedDict, total=False):
     params: Params | None
     metadata_only: bool
     page: int
+
+
+class PageLimit:
+    """How many objects the next page of a list may have, and how many bytes.
+
+    items  `most` at most
+    bytes  0 = any number: an object alone is read however large it is
+    """
+
+    def __init__(self, most: int) -> None:
+        self.items = self._most = most
+
+    @property
+    def bytes(self) -> int:
+        """See the class."""
+        return PAGE_BYTES if self.items > 1 else 0
+
+    def shrink(self) -> None:
+        """The page was too large."""
+        self.items = max(self.items // 8, 1)
+
+    def answered(self, size: int) -> None:
+        """The page has been read, and has so many bytes."""
+        if size < PAGE_BYTES // 4:
+            self.items = min(2 * self.items, self._most)
 
 
 class KubeClient(Transport):
@@ -94,42 +123,42 @@ class KubeClient(Transport):
         each: Callable[[Any], Any] | None = None,
         params: Params | None = None,
         metadata_only: bool = False,
-        page: int = 500,
+        page: int = PAGE,
     ) -> tuple[List[Any], str]:
         """Every object of a collection as of one moment, and that moment's resourceVersion.
 
-        Pages of `page` items; `each` maps an item as its page arrives, so that wire structs need not all
-        be held at once. metadata_only asks for PartialObjectMetadata. A continue token that expires (410)
-        starts the list over: a partial list is never returned.
+        Pages of `page` items, of fewer where these have more than PAGE_BYTES; `each` maps an item as its page
+        arrives, so that wire structs need not all be held at once. metadata_only asks for
+        PartialObjectMetadata. A continue token that expires (410) starts the list over: a partial list is
+        never returned.
         """
         accept = METADATA_LIST_ONLY if metadata_only else JSON
         decode = _page_decoder(item_type)
         items: List[Any] = []
-        token, tries = "", 0
+        token, tries, limit = "", 0, PageLimit(page)
         while True:
             query = dict(params or {})
             if tries < _PAGED_TRIES:
-                query["limit"] = page
+                query["limit"] = limit.items
             if token:
                 query["continue"] = token
-            answer = await self._page(Request("list", path, query, accept), resumed=bool(token))
-            if answer is None:
+            most = limit.bytes if "limit" in query else 0
+            try:
+                answer = await self.call(Request("list", path, query, accept, most=most))
+            except ApiError as error:
+                if error.reason == TOO_LARGE:
+                    limit.shrink()
+                    continue
+                if not (error.gone and token):
+                    raise
                 items, token, tries = [], "", tries + 1
                 continue
+            limit.answered(len(answer))
             found = decode(answer)
             items.extend(found.items or () if each is None else map(each, found.items or ()))
             token = found.metadata.continue_
             if not token:
                 return items, found.metadata.resource_version
-
-    async def _page(self, request: Request, *, resumed: bool) -> bytes | None:
-        """One page; None when the continue token has expired."""
-        try:
-            return await self.call(request)
-        except ApiError as error:
-            if not (error.gone and resumed):
-                raise
-            return None
 
     async def create(
         self,

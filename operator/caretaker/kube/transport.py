@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import aiohttp
 import msgspec
@@ -39,6 +39,8 @@ _PATH = re.compile(r"(/(?!\.{1,2}(/|\Z))[A-Za-z0-9._:-]+)+")
 # Below the API server's own 90 s (k8s.io/apiserver pkg/server/secure_serving.go, IdleTimeout), so that we
 # close an idle connection first and no request finds it closed.
 _KEEPALIVE_SECONDS = 60.0
+# The reason of an answer that has more bytes than its request allows.
+TOO_LARGE: Final = "ResponseTooLarge"
 # Bytes of a body or an answer above which its connection is closed: TLS keeps buffers as large as the largest
 # message that it has carried (OpenSSL's memory BIOs), and the pool uses all of its connections in turn.
 LARGE = 256 * 1024
@@ -46,7 +48,7 @@ LARGE = 256 * 1024
 
 class Request(msgspec.Struct, frozen=True):
     """One request: verb get | list | create | patch | delete, timeout in seconds. `accept`: how the answer is
-    to be encoded; `content_type`: how a body is."""
+    to be encoded; `content_type`: how a body is; `most`: bytes of the answer that are read, 0 = all."""
 
     verb: str
     path: str
@@ -55,6 +57,7 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes | None = None
     timeout: float = READ_SECONDS
     content_type: str = ""
+    most: int = 0
 
     def headers(self) -> dict[str, str]:
         """The headers to send, those of the connection apart."""
@@ -214,8 +217,8 @@ class Transport:
                 allow_redirects=False,
                 **self._rest_config.request,
             ) as response:
-                body = await _read(response)
                 code = response.status
+                body = await read(response, request.most)
         except TimeoutError as error:
             message = f"no answer in {request.timeout:g} s"
             raise ApiError(0, "Timeout", message, verb=verb, path=path) from error
@@ -225,8 +228,11 @@ class Transport:
             _guard.reset(token)
             self._report(verb, path, code, started)
         if code >= 300:
-            raise self._error(code, body, response.headers, verb, path)
+            raise self._error(code, body or b"", response.headers, verb, path)
         self.permissions.granted(verb, path)
+        if body is None:
+            message = f"the answer has more than {request.most} bytes"
+            raise ApiError(code, TOO_LARGE, message, verb=verb, path=path)
         return body
 
     def _error(self, code: int, body: bytes, headers: Mapping[str, str], verb: str, path: str) -> ApiError:
@@ -283,8 +289,9 @@ def resource_of(path: str) -> str:
     return parts[0] if parts else ""
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body. The connection of a large one serves no other request."""
+async def read(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """The whole body; None when it has more than `most` bytes. The connection of a large one serves no other
+    request."""
     parts: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
@@ -292,6 +299,8 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         size += len(chunk)
         if size > LARGE and response.connection is not None and response.connection.protocol is not None:
             response.connection.protocol.force_close()
+        if 0 < most < size:
+            return None
     return b"".join(parts)
 
 

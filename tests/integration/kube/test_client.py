@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from caretaker.api.objects import WireNode
-from caretaker.kube.client import KubeClient
+from caretaker.kube.client import PAGE_BYTES, KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.transport import LARGE, Request, resource_of
 from fakes.answers import failure, listing, page_expired, version_expired
@@ -146,6 +146,33 @@ class TestList:
         api.on("GET", NODES, Pages(page("a", token="t1"), None, page("a", token="t2"), None, page("xyz", 70)))
         assert await self.names(client) == ("xyz", "70")
         assert "limit" not in api.requests[-1].query
+
+    async def test_pages_of_large_objects_have_fewer_of_them(
+        self, api: FakeApiServer, client: KubeClient
+    ) -> None:
+        text = "x" * (PAGE_BYTES // 10)
+        large = [{"metadata": {"name": str(number), "annotations": {"a": text}}} for number in range(40)]
+        small = [{"metadata": {"name": f"small-{number}"}} for number in range(60)]
+        every, sizes = large + small, list[int]()
+
+        async def reply(request: web.Request) -> web.StreamResponse:
+            began = int(request.query.get("continue", "0"))
+            end = began + int(request.query["limit"])
+            sizes.append(end - began)
+            return answer(listing(50, *every[began:end], token=str(end) if end < len(every) else ""))
+
+        api.on("GET", NODES, reply)
+        found, _ = await client.list(NODES, WireNode, each=lambda item: item.metadata.name, page=64)
+        assert found == [item["metadata"]["name"] for item in every]
+        assert sizes == [64, *[8] * 6, 16, 32, 64]
+
+    async def test_an_object_is_read_however_large_it_is(
+        self, api: FakeApiServer, client: KubeClient
+    ) -> None:
+        large = {"metadata": {"name": "a", "annotations": {"a": "x" * PAGE_BYTES}}}
+        api.on("GET", NODES, replying(listing(50, large)))
+        assert await self.names(client) == ("a", "50")
+        assert [int(request.query["limit"]) for request in api.requests] == [500, 62, 7, 1]
 
     async def test_a_failed_page_returns_no_part(self, api: FakeApiServer, client: KubeClient) -> None:
         pages = Pages(page("ab", token="t1"))

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from caretaker.handlers import CustomResources
-from caretaker.kube.client import KubeClient
+from caretaker.kube.client import PAGE_BYTES, KubeClient
 from caretaker.kube.metadata import MetadataSession
 from caretaker.kube.rest_config import RestConfig
 from caretaker.registry import DAEMON_TASK
@@ -62,6 +62,31 @@ async def test_a_list_of_none_is_a_list(api: FakeApiServer, session: MetadataSes
     api.on("GET", TASKS, empty)
     found = await session.request("get", api.url + TASKS)
     assert await found.json() == {"metadata": {"resourceVersion": "7"}, "items": []}
+
+
+async def test_pages_of_large_objects_have_fewer_of_them(
+    api: FakeApiServer, session: MetadataSession
+) -> None:
+    """Annotations have 256 KiB, labels may have more."""
+    large = named("a", labels={f"l{number}": "" for number in range(PAGE_BYTES // 64)})
+    every, sizes = [large] * 12, list[int]()
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        began = int(request.query.get("continue", "0"))
+        end = began + int(request.query["limit"])
+        sizes.append(end - began)
+        return answer(listing(50, *every[began:end], token=str(end) if end < len(every) else ""))
+
+    api.on("GET", TASKS, reply)
+    found, token = list[dict[str, Any]](), ""
+    while not found or token:
+        query = f"labelSelector=a%3Db&limit=500&continue={token or 0}"
+        page = await (await session.request("get", f"{api.url}{TASKS}?{query}")).json()
+        found += page["items"]
+        token = page["metadata"].get("continue", "")
+    assert found == [named("a")] * 12
+    assert sizes == [500, 62, 7, 1, 2, 2, 2, 2, 2, 2]
+    assert {request.query["labelSelector"] for request in api.requests} == {"a=b"}
 
 
 async def test_lines_of_a_watch_come_whole_however_they_arrive(
