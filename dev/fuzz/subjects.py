@@ -46,6 +46,7 @@ from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets import registry
 from fuzz import answers, fleet, marks, planners, s3samples, samples
+from fuzz.cost import SECONDS
 from fuzz.making import MIB, OBJECT, READ_ERRORS, Subject, of_json, of_text, planner, prepared, sound
 
 TEMPLATE: Final = 256 * 1024
@@ -317,13 +318,16 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "log-text": Subject(of_text(MIB, lambda said: _log(said, log.TextFormatter(colour=False)))),
     "api-error": Subject(of_json(MIB, _failure, samples.FAILURE)),
     "api-garbage": Subject(of_text(MIB, lambda said: _failure(said.encode(errors="replace")))),
+    # 160,000 labels take msgspec 40 to 60 ms, and the API server seconds.
     "node": Subject(
         of_json(OBJECT, lambda found: msgspec.json.decode(found, type=WireNode).record(), samples.NODE),
         READ_ERRORS,
+        2 * SECONDS,
     ),
     "pod": Subject(
         of_json(OBJECT, lambda found: msgspec.json.decode(found, type=WirePod).record(), samples.POD),
         READ_ERRORS,
+        2 * SECONDS,
     ),
     "watch-line": Subject(
         of_json(OBJECT, metadata.event_of, {"type": "ADDED", "object": {"metadata": samples.META}}),
