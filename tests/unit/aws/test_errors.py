@@ -167,10 +167,11 @@ def test_a_refresh_of_credentials_within_a_call_is_told_as_what_it_is() -> None:
     assert (found.service, found.missing_permission) == ("sts", "sts:AssumeRole")
 
 
-def test_no_message_quotes_the_signed_request() -> None:
+@pytest.mark.parametrize("between", ["\n\n", " "])
+def test_no_message_quotes_the_signed_request(between: str) -> None:
     quoted = (
-        "The request signature we calculated does not match.\n\nThe Canonical String for this request should "
-        "have been\n'POST\n/\nx-amz-security-token:very-secret'"
+        f"The request signature we calculated does not match.{between}The Canonical String for this request "
+        "should have been 'POST / x-amz-security-token:very-secret'"
     )
     found = read(answered("SignatureDoesNotMatch", quoted, 403))
     assert "very-secret" not in f"{found} {found!r} {found.message}"
@@ -181,3 +182,16 @@ def test_it_tells_request_and_reason() -> None:
     found = read(answered("QueueDoesNotExist", "The specified queue does not exist."))
     assert str(found) == "sqs:DeleteMessageBatch: QueueDoesNotExist: The specified queue does not exist."
     assert (found.request_id, found.status, found.not_found, found.transient) == ("r-1", 400, True, False)
+
+
+def test_what_is_not_known_of_an_error_is_empty() -> None:
+    found = AwsError(ErrorClass.TRANSIENT, "Timeout")
+    assert (found.message, found.service, found.operation, found.cause, found.request_id) == ("",) * 5
+    assert found.status == 0
+    assert str(found) == "Timeout: "
+
+
+def test_it_shows_the_cause_within_a_code() -> None:
+    found = AwsError(ErrorClass.INVALID_REQUEST, "Outer", "no", cause="Inner")
+    assert str(found) == "Outer (Inner): no"
+    assert repr(found) == f"AwsError({ErrorClass.INVALID_REQUEST!r}, 'Outer', 'no')"

@@ -39,6 +39,9 @@ def test_a_target_is_of_the_specs_region_unless_told_otherwise() -> None:
     spec = AwsSpec("eu-west-1", endpoint_urls={"sqs": "http://sqs"})
     assert ClientKey.of(spec, "sqs") == ClientKey("sqs", "eu-west-1", Identity(), "http://sqs")
     assert ClientKey.of(spec, "storagegateway", region="us-east-1").region == "us-east-1"
+    user = User("media", "s3ar", "a")
+    assert ClientKey.of(spec, "sqs", user=user).namespace == "media"  # its calls have a share of the threads
+    assert ClientKey.of(spec, "storagegateway", user=user).namespace == ""
 
 
 def test_keys_are_read_from_a_secret() -> None:
