@@ -24,6 +24,10 @@ READ: Final = (
     *("README.md", "CONTRIBUTING.md"),
 )
 # Worth the same care: decisions rest on it, and unit tests reach all of it.
+# Which tests hold a module, beside those of its own package.
+HELD_BY: Final = {"api.imds": "imds", "api.objects": "daemontask"}
+# Its one function runs while it is imported, where no mutant is in force.
+AT_IMPORT: Final = frozenset(("api.podtypes",))
 ALSO: Final = ("daemontask.task_state", "daemontask.shards", "aws.errors")
 # Exit codes of a mutant's tests that say nothing for good: passed, interrupted, no tests, suspicious.
 _OPEN: Final = (0, 2, 5, 33, 35)
@@ -38,7 +42,7 @@ SETTINGS: Final = """
 [tool.mutmut]
 source_paths = ["src"]
 only_mutate = ["{source}"]
-pytest_add_cli_args_test_selection = ["tests/unit/{kind}"]
+pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = [
   "-p", "no:cacheprovider", "-p", "no:unraisableexception", "--timeout=0",
 ]
@@ -59,7 +63,7 @@ def modules(kind: str) -> list[str]:
     within = [
         f"{name}.{one.stem}" for name in pure for one in (operator / _file(name)).with_suffix("").glob("*.py")
     ]
-    found = sorted(name for name in {*pure, *within, *ALSO} if name.startswith(f"{kind}."))
+    found = sorted(name for name in {*pure, *within, *ALSO} - AT_IMPORT if name.startswith(f"{kind}."))
     return [name for name in found if _has_functions(operator / _file(name))]
 
 
@@ -78,7 +82,8 @@ class Workplace:
 
     def __init__(self, module: str) -> None:
         self._source = Path("src", _file(module))
-        self._kind = module.partition(".")[0]
+        kinds = (module.partition(".")[0], *([HELD_BY[module]] if module in HELD_BY else ()))
+        self._tests = [f"tests/unit/{kind}" for kind in kinds]
         self._notes = NOTES / f"{module}.json"
 
     def make(self, *, fresh: bool) -> None:
@@ -92,7 +97,7 @@ class Workplace:
         for name in READ:
             (MUTANTS / name).symlink_to(CHECKOUT / name)
         project = (CHECKOUT / "pyproject.toml").read_text().replace('["operator", "dev"', '["src", "dev"')
-        settings = SETTINGS.format(source=self._source, kind=self._kind)
+        settings = SETTINGS.format(source=self._source, tests=json.dumps(self._tests))
         (WORK / "pyproject.toml").write_text(project + settings)
         if self._notes.exists() and not fresh:
             found = json.loads(self._notes.read_text())
