@@ -23,11 +23,11 @@ READ: Final = (
     *("crds", "docs", "deploy", "examples", "helm", "dev", "operator"),
     *("README.md", "CONTRIBUTING.md"),
 )
-# Worth the same care: decisions rest on it, and unit tests reach all of it.
 # Which tests hold a module, beside those of its own package.
 HELD_BY: Final = {"api.imds": "imds", "api.objects": "daemontask"}
 # Its one function runs while it is imported, where no mutant is in force.
 AT_IMPORT: Final = frozenset(("api.podtypes",))
+# Worth the same care: decisions rest on it, and unit tests reach all of it.
 ALSO: Final = ("daemontask.task_state", "daemontask.shards", "aws.errors")
 # Exit codes of a mutant's tests that say nothing for good: passed, interrupted, no tests, suspicious.
 _OPEN: Final = (0, 2, 5, 33, 35)
