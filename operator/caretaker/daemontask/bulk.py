@@ -89,6 +89,11 @@ class PassTurn:
         self._taken = 0  # the size whose bytes the pass under way, or the next one, has taken
         self._begins: float | None = None  # None = no pass has been asked for
 
+    @property
+    def large(self) -> bool:
+        """Whether its passes wait for their turn."""
+        return self._size > FREE
+
     def wait(self, now: float) -> float:
         """Seconds until the next pass may begin; 0 = it begins. Tasks that ask first begin first. The bytes
         count even if the pass fails."""

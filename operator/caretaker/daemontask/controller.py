@@ -205,7 +205,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         if spec.digest != digest:
             async with self._yielding:
                 hashes, limit = hashes_of(template), task.spec.backoff_limit
-            spec = replace(spec, digest=digest, size=len(raw), hashes=hashes, backoff_limit=limit)
+            spec = replace(spec, digest=digest, hashes=hashes, backoff_limit=limit)
         revision, former = revisions_of(task.spec, task.status, spec.hashes)
         changed = spec.revision != revision
         if changed:
@@ -213,14 +213,14 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 rules = EligibilityRules(template)
             async with self._yielding:
                 cost = pod_cost(task.metadata, task.spec, revision)
-            # The dry run of the template takes the API server as long as a Pod.
+            # The dry run of the template takes the API server as long as a Pod, and waits like one.
             turn = state.bulk.take(cost, time.monotonic())
             spec = replace(
                 spec, revision=revision, rules=rules, pod_cost=cost, turn=turn, template_error=None
             )
         if changed or spec.rules.costly:  # events do not compute costly eligibility
             await cache_eligibility(spec.rules, list(self._nodes.values()))
-        if not invalid and spec.template_error is None:
+        if not invalid and spec.template_error is None and not spec.check_in(time.monotonic()):
             spec = replace(spec, template_error=await self._check_template(task, revision))
         return spec, former
 
@@ -256,6 +256,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             now=now,
             invalid=invalid,
             checked=spec.template_error is not None,
+            check_at=now + wait if not invalid and (wait := spec.check_in(clock)) else 0.0,
             seq_skips=creation.seq_skips,
             vanished=deletions.not_before,
             deprioritised=order.deprioritised,

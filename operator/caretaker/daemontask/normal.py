@@ -86,12 +86,13 @@ def _struct(name: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _says_nothing(name: str, key: str, code: str, value: Any) -> bool:
-    if (name, key) in _DEFAULTS and _same(value, _DEFAULTS[name, key]):
+    place = (name, key)
+    if place in _DEFAULTS and _same(value, _DEFAULTS[place]):
         return True
-    if (name, key) == ("PodSpec", "overhead"):
-        return False  # the API server's admission refuses an empty one, too
-    if value in ({}, []):
-        return (not code.startswith("*") and _is_of(code, value)) or (name, key) in _EMPTY
+    if value or place == ("PodSpec", "overhead"):
+        return False  # the API server's admission refuses an empty overhead, too
+    if isinstance(value, dict | list):
+        return (not code.startswith("*") and _is_of(code, value)) or place in _EMPTY
     return code in _ZEROS and _same(value, _ZEROS[code])
 
 
@@ -108,8 +109,10 @@ def _meant(code: str, value: Any) -> Any:
     """The value of a field or of an item, which stands."""
     code = code.removeprefix("*")
     if code.startswith("[]") and isinstance(value, list):
-        code = code[2:]
-        return [_meant(code, item) for item in value]
+        code = code[2:].removeprefix("*")
+        if code in STRUCTS:  # a template may have 90,000 empty ones
+            return [_struct(code, item) if item and isinstance(item, dict) else item for item in value]
+        return value if code in _ZEROS else [_meant(code, item) for item in value]
     if code.startswith("{}") and isinstance(value, dict):
         if len(value) > _QUANTITIES:
             return value

@@ -110,7 +110,7 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
     # No Pod twice, and no more deletes than a pass may make.
     deletes = {pod.uid: pod for pod in (*nodes.deletes, *given_up)}
     more = launch.more or len(deletes) > BATCH
-    wake = earliest((nodes.wake, launch.wake, tick.next))
+    wake = earliest((nodes.wake, launch.wake, tick.next, snapshot.check_at))
     return msgspec.structs.replace(
         plan,
         width=room.width if limited else None,

@@ -35,6 +35,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     now: float  # seconds since the epoch
     invalid: str = ""  # why the API server refuses the template; empty = accepted or not yet known
     checked: bool = True  # whether the template has been checked
+    check_at: float = 0.0  # when it may be checked, where that has to wait
     seq_skips: Mapping[str, int] = {}
     vanished: Mapping[str, float] = {}
     refused: Mapping[str, RefusedPod] = {}  # node UID -> why the API server created no Pod for it

@@ -16,7 +16,7 @@ import msgspec
 from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
-from caretaker.daemontask.bulk import Bulk, PassTurn
+from caretaker.daemontask.bulk import FREE, Bulk, PassTurn
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
 from caretaker.daemontask.decision_cache import DecisionCache
 from caretaker.daemontask.ledger import Entry
@@ -37,14 +37,17 @@ class SpecCache(msgspec.Struct, frozen=True):
     """What follows from the spec that was read last. Replaced as a whole."""
 
     digest: bytes = b""  # of the spec
-    size: int = 0  # of the spec, in bytes
     hashes: tuple[str, str] = ("", "")  # hashes_of() the template
     backoff_limit: int = 0
     revision: str = ""  # "" = no spec was read
     rules: EligibilityRules = EligibilityRules({})
     pod_cost: int = 0  # of one Pod: see bulk.py
-    turn: float = 0.0  # the first one of this revision: see Pacing
+    turn: float = 0.0  # of the dry run, and the first one of this revision: see Pacing
     template_error: str | None = None  # why the template is refused; "" = accepted; None = not checked
+
+    def check_in(self, now: float) -> float:
+        """Seconds until the dry run of a large template may be made; 0 = now, or it was made."""
+        return max(self.turn - now, 0.0) if self.template_error is None and self.pod_cost > FREE else 0.0
 
 
 class LedgerSession(msgspec.Struct):

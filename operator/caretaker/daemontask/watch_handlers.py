@@ -11,7 +11,6 @@ import msgspec
 
 from caretaker.api.names import LABEL_REVISION, LABEL_TASK
 from caretaker.api.objects import Node, Pod
-from caretaker.daemontask.bulk import FREE
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
@@ -53,7 +52,7 @@ class WatchHandlers:
             self.nodes.pop(old.name, None)
         for key, state in self._task_states.items():
             if _concerns(state, old, new):
-                large = state.spec.size > FREE
+                large = self._task_states.pass_turn(key).large
                 self._on_key(key, urgent=not large and _may_start(state, new), patient=large)
             if new is None and old is not None:
                 state.node_gone(old)

@@ -294,6 +294,29 @@ def test_a_turn_is_not_kept_for_later(make: Make, spec: dict[str, Any], running:
     assert len(set(world.cluster.pods) - before) == 1, "what is used after it asked counts no more"
 
 
+def test_the_dry_run_of_a_large_template_waits_for_its_turn(make: Make) -> None:
+    """Its author may change the spec as often as he likes."""
+    world = make(template=LARGE)
+    states = world.act(0).task_states
+    states._bulk_of(KEY).take(FREE + 1792 * KIB, world.clock.now)
+    world.whole_pass(0)
+    state = states.find(KEY)
+    assert state is not None
+    wait = state.spec.check_in(world.clock.now)
+    assert 12 <= wait <= 13
+    for later, error in ((0.0, None), (wait - 0.1, None), (0.1, "")):
+        world.let_time_pass(later)
+        world.whole_pass(0)
+        assert state.spec.template_error == error
+        assert bool(world.cluster.pods) is (error == "")
+    assert state.spec.check_in(world.clock.now) == 0
+
+
+def test_a_plan_wakes_for_the_dry_run() -> None:
+    found = plan(msgspec.structs.replace(seen(0, nodes=[]), checked=False, check_at=NOW + 7))
+    assert requeue_after(found, Outcome(), planned=NOW, now=NOW) == 7
+
+
 def test_a_new_task_waits_for_what_others_have_used() -> None:
     bulk = Bulk(0.0)
     bulk.take(FREE + 1792 * KIB, 0.0)

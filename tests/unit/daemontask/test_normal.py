@@ -13,9 +13,10 @@ from caretaker.api.daemontask import FormerRevision, Spec, Status
 from caretaker.api.hashing import h10
 from caretaker.daemontask.normal import normalised
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.pods import revision_of, revisions_of
+from caretaker.daemontask.pods import hashes_of, revision_of, revisions_of
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
+from fuzz.cost import seconds
 from testing.examples import examples
 from testing.templates import FULL, changes, noisy
 from unit.daemontask.build import TEMPLATE, entry, node, planned, snapshot, started, states, task
@@ -177,6 +178,13 @@ def spent(template: Json) -> float:
 def test_the_largest_templates_cost_no_more_than_in_proportion(most: int, of: Callable[[int], Json]) -> None:
     """The square of four would be sixteen."""
     assert spent(of(most)) < 10 * spent(of(most // 4)) + 0.001
+
+
+@pytest.mark.parametrize("part", [{}, [], "", 0])
+def test_what_is_empty_is_hashed_within_a_turn_of_the_loop(part: Any) -> None:
+    count = 250_000 // (len(msgspec.json.encode(part)) + 1)
+    for template in (main(env=[part] * count), main(args=[part] * count)):
+        assert seconds(lambda template=template: hashes_of(template), 0.025) <= 0.025, "CPU; it took 0.09 s"
 
 
 class TestUpgrade:

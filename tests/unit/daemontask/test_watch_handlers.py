@@ -97,7 +97,8 @@ def test_a_change_of_a_node_costs_many_tasks_no_more_than_a_turn_of_the_loop(ter
 def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None:
     task_states, nodes = TaskStates(), Store[Node]()
     state = task_states.of(KEY, UID)
-    state.spec = SpecCache(revision="r", rules=EligibilityRules({"spec": {}}), size=size)
+    state.spec = SpecCache(revision="r", rules=EligibilityRules({"spec": {}}))
+    task_states.pass_turn(KEY).read(size, 0.0)  # its annotations count, too
     keys: list[tuple[Key, dict[str, bool]]] = []
     WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
