@@ -18,6 +18,7 @@ from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, Keys
+from caretaker.aws.large_answers import Hold, Turns, hold, reading
 from caretaker.aws.responses import error_from
 from caretaker.aws.services import Rate, api_name, is_write, policy
 from caretaker.aws.session import ClientPool, Options, utc_now
@@ -57,6 +58,8 @@ class Aws:
         self._endpoint_polls = DaemonPool(
             "aws-endpoint-poll", options.endpoint_polls, each=options.endpoint_polls_each
         )
+        # As with the threads: endpoints from specs delay no answer of AWS.
+        self._turns, self._endpoint_turns = Turns(1), Turns(1)
         self._limiter = Limiter()
         self._rates = dict(rates or {})
         self._per_client = options.per_client
@@ -81,7 +84,8 @@ class Aws:
         """One long poll, which the service answers after 20 s at most.
 
         The caller sets the service's own parameter for it (WaitTimeSeconds). Cancelling returns at once; the
-        poll itself goes on to its end, and messages that it still receives are lost to us.
+        poll itself goes on to its end, and messages that it still receives are lost to us. An answer that is
+        large delays other large ones until large_answers.kept() ends.
         """
         return await self._call(client_key, operation, params, poll=True)
 
@@ -145,11 +149,12 @@ class Aws:
         if (seconds := self._limiter.take(key, rate, clock())) > 0:
             await asyncio.sleep(seconds)
         if client_key.endpoint_url:
-            pool = self._endpoint_polls if poll else self._endpoint_calls
+            pool, turns = self._endpoint_polls if poll else self._endpoint_calls, self._endpoint_turns
         else:
-            pool = self._polls if poll else self._calls
+            pool, turns = self._polls if poll else self._calls, self._turns
         try:
-            send = partial(self._send, client_key, operation, params, poll=poll)
+            held = hold() if poll else Hold()
+            send = partial(self._send, client_key, operation, params, held, turns, poll=poll)
             return await pool.run(send, client_key.namespace)
         except AwsError as error:
             if error.throttled:
@@ -157,23 +162,36 @@ class Aws:
             raise
 
     def _send(
-        self, client_key: ClientKey, operation: str, params: dict[str, Any], *, poll: bool
+        self,
+        client_key: ClientKey,
+        operation: str,
+        params: dict[str, Any],
+        held: Hold,
+        turns: Turns,
+        *,
+        poll: bool,
     ) -> dict[str, Any]:
-        """In a worker thread."""
+        """In a worker thread. An error is raised without its cause, whose frames have the whole answer: the
+        callers keep errors."""
         name, write = api_name(operation), False
         try:
-            with self._clients.acquire(client_key, poll=poll) as client, self._counted(poll=poll):
+            with (
+                reading(held, turns, client_key.namespace),
+                self._clients.acquire(client_key, poll=poll) as client,
+                self._counted(poll=poll),
+            ):
                 name = client.meta.method_to_api_mapping[operation]
                 write = is_write(name)  # an error before means that no request was sent
                 return cast(dict[str, Any], getattr(client, operation)(**params))
         except RequestBlocked as blocked:
             known = error_from(blocked.cause, service=client_key.service, operation=name, write=write)
-            raise known or _with_call(blocked.cause, client_key.service, name) from None
+            raised = known or _with_call(blocked.cause, client_key.service, name)
         except Exception as error:
             known = error_from(error, service=client_key.service, operation=name, write=write)
             if known is None:
                 raise
-            raise known from error
+            raised = known
+        raise raised
 
     @contextlib.contextmanager
     def _counted(self, *, poll: bool) -> Iterator[None]:
@@ -194,24 +212,28 @@ class Aws:
         try:
             async with lock:
                 if not self._clients.fresh(identity):
-                    pool = self._endpoint_calls if identity.sts_endpoint_url else self._calls
+                    pool, turns = self._calls, self._turns
+                    if identity.sts_endpoint_url:
+                        pool, turns = self._endpoint_calls, self._endpoint_turns
                     namespace = identity.user.namespace if identity.user is not None else ""
-                    await pool.run(partial(self._renew, identity), namespace)
+                    await pool.run(partial(self._renew, identity, turns, namespace), namespace)
         finally:
             if not lock.locked():
                 self._roles.pop(identity, None)
 
-    def _renew(self, identity: Identity) -> None:
+    def _renew(self, identity: Identity, turns: Turns, namespace: str) -> None:
         """In a worker thread."""
         try:
-            self._clients.renew(identity)
+            with reading(Hold(), turns, namespace):
+                return self._clients.renew(identity)
         except AwsError as error:  # the endpoint is refused
             raise _with_call(error, "sts", "AssumeRole") from None
         except Exception as error:
             known = error_from(error, service="sts", operation="AssumeRole", write=False)
             if known is None:
                 raise
-            raise known from error
+            raised = known
+        raise raised
 
 
 def _with_call(error: Exception, service: str, operation: str) -> Exception:

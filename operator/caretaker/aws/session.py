@@ -284,11 +284,15 @@ class ClientPool:
             raise failed[1].with_traceback(None)
         try:
             found = self._assume_role(identity)
-        except Exception as error:
-            self._failures[identity] = (self._clock() + RENEWAL_SECONDS, error)
-            raise
-        self._failures.pop(identity, None)
-        return found
+        except Exception as error:  # noqa: BLE001 - raised below
+            # Without its cause, whose frames have the whole answer.
+            known = responses.error_from(error, service="sts", operation="AssumeRole", write=False)
+            failure = known or error
+        else:
+            self._failures.pop(identity, None)
+            return found
+        self._failures[identity] = (self._clock() + RENEWAL_SECONDS, failure)
+        raise failure
 
     def _assume_role(self, identity: Identity) -> dict[str, str]:
         client_key = ClientKey("sts", identity.sts_region, identity.source, identity.sts_endpoint_url)

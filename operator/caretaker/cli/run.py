@@ -2,12 +2,15 @@
 
 import argparse
 import asyncio
+import ctypes
 import faulthandler
-from typing import Any
+from typing import Any, Final
 
 from caretaker.cli.common import command
 from caretaker.obs import log
 from caretaker.settings import add_run_arguments, load
+
+M_ARENA_MAX: Final = -8  # of glibc's malloc.h
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -30,7 +33,16 @@ def main(args: argparse.Namespace) -> int:
 
     settings = load(args)
     log.setup(settings.log_format, settings.log_level)
+    _one_arena()
     faulthandler.enable()  # a crash in a C extension logs where each thread was
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(app.serve(settings, args.scale))
     return 0
+
+
+def _one_arena() -> None:
+    """glibc keeps free memory for each of a few dozen threads: of large answers 5 MiB each. C libraries
+    without arenas have no mallopt()."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, 1)

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -74,18 +74,41 @@ class MessageMemory:
 
     def __init__(self) -> None:
         self._used: Counter[str] = Counter()
+        self._expected: Counter[str] = Counter()  # the same and what receives under way are likely to bring
 
     def change(self, namespace: str, size: int) -> None:
         """So many more bytes, or fewer."""
-        self._used[namespace] += size
-        if not self._used[namespace]:
-            del self._used[namespace]
+        _change(self._used, namespace, size)
+        _change(self._expected, namespace, size)
 
-    def room(self, namespace: str) -> bool:
-        """Whether the namespace may receive more. Where all together have too much, each has an equal share:
-        those that have less go on."""
-        own, share = self._used[namespace], MOST_BYTES_OF_ALL // max(len(self._used), 1)
-        return own < MOST_BYTES and (own < share or self._used.total() < MOST_BYTES_OF_ALL)
+    @contextlib.contextmanager
+    def expecting(self, namespace: str, size: int) -> Iterator[None]:
+        """A receive is likely to bring so many bytes."""
+        _change(self._expected, namespace, size)
+        try:
+            yield
+        finally:
+            _change(self._expected, namespace, -size)
+
+    def room(self, namespace: str, size: int = 0) -> bool:
+        """Whether the namespace may receive more, and expect so many bytes. Where all together have too much,
+        each has an equal share: those that stay within it go on."""
+        return _room(self._expected, namespace, size)
+
+    def fits(self, namespace: str, size: int) -> bool:
+        """Whether a message that has come may be kept."""
+        return _room(self._used, namespace, size)
+
+
+def _change(used: Counter[str], namespace: str, size: int) -> None:
+    used[namespace] += size
+    if not used[namespace]:
+        del used[namespace]
+
+
+def _room(used: Counter[str], namespace: str, size: int) -> bool:
+    own, share = used[namespace], MOST_BYTES_OF_ALL // max(len(used), 1)
+    return own < MOST_BYTES and (own + size <= share or used.total() < MOST_BYTES_OF_ALL)
 
 
 class InFlightMessages:
@@ -169,6 +192,8 @@ class InFlightMessages:
     def add(self, name: str, receipt: str, size: int, parsed: Parsed) -> set[Hashable]:
         """The message was received for the first time. Returns the readers to ask about it. One without an
         event to act on is every reader's to delete."""
+        if self.renew(name, receipt):  # it came twice at a time
+            return set()
         message = Message(next(_numbers), parsed.events, parsed.completions, bool(parsed.malformed))
         asked = set(self._on_news)
         if not message.completions and (message.events or message.malformed):
@@ -227,8 +252,17 @@ class InFlightMessages:
             entry.deleted = True
         return old
 
-    async def room(self, visibility: int) -> None:
-        """Wait while readers are behind, or others of the namespace.
+    def fits(self, size: int) -> bool:
+        """Whether a message that has come may be kept. A queue of completion events alone is read for other
+        namespaces, too, and these are small."""
+        return self.owner is None or self._memory.fits(self._namespace, size)
+
+    def expecting(self, size: int) -> contextlib.AbstractContextManager[None]:
+        """A receive is likely to bring so many bytes."""
+        return self._memory.expecting(self._namespace, size)
+
+    async def room(self, visibility: int, size: int = 0) -> None:
+        """Wait while readers are behind, or others of the namespace, or there is no room for so many bytes.
 
         A message with some answers, but not all, is given up once it comes again: a reader whose passes fail
         must not keep the queue from the others. A message without any answer is kept: the API server is away,
@@ -241,8 +275,8 @@ class InFlightMessages:
                 self._forget(oldest)
                 continue
             room = len(self._by_number) < MOST_WAITING and self._bytes < MOST_BYTES and waited <= LONGEST_WAIT
-            # A queue of completion events alone is read for other namespaces, too.
-            if (room or oldest is None) and (self.owner is None or self._memory.room(self._namespace)):
+            # As in fits().
+            if (room or oldest is None) and (self.owner is None or self._memory.room(self._namespace, size)):
                 return
             self._left.clear()
             with contextlib.suppress(TimeoutError):

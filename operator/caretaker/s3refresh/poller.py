@@ -16,18 +16,28 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.aws.errors import AwsError
+from caretaker.aws.large_answers import kept
 from caretaker.aws.malformed_log import MalformedLog
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.text_limits import word
 from caretaker.kube.errors import NotLeader
-from caretaker.s3refresh.inflight import LARGE_BYTES, LOOK_SECONDS, Batch, InFlightMessages, parsed_of
+from caretaker.s3refresh.inflight import (
+    LARGE_BYTES,
+    LOOK_SECONDS,
+    Batch,
+    InFlightMessage,
+    InFlightMessages,
+    parsed_of,
+)
+from caretaker.s3refresh.snapshot import Message
 from caretaker.s3refresh.worker_config import Reading
 
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 10  # messages of one receive or one deletion (SQS's own limit)
 MOST_RECEIVES: Final = 8  # at a time, while each comes back full
+RECEIVE_BYTES: Final = 2 * 1024 * 1024  # for which a receive asks, if messages are as large as the last ones
 DELETIONS_AT_A_TIME: Final = 8  # batches
 AGAIN_SECONDS: Final = 10  # until a message that was returned may be received again
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
@@ -233,63 +243,85 @@ class Poller:
 
     async def run(self) -> None:
         """Receive for ever; back off while the queue cannot be read."""
-        failures, width = 0, 1
+        failures, width, number, expected = 0, 1, BATCH, 0
         while True:
-            await self.messages.room(self.reading.visibility)
+            await self.messages.room(self.reading.visibility, expected)
             if self.messages.owner is None and self._owner_absent():
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             # One long poll, or several short ones while a backlog comes in. The first shows at once whether
-            # the queue can be read.
-            wait = self.reading.wait if width == 1 and self.connected else 0
-            answers = await self._receive_all(width, wait)
-            found, size = await self._take_all(answers)
+            # the queue can be read. What is expected keeps others waiting, so it is not for as long as 20 s.
+            wait = self.reading.wait if width == 1 and self.connected and not expected else 0
+            answers = await self._receive_all(width, number, expected, wait)
             error = next((one for one in answers if isinstance(one, BaseException)), None)
+            taken = [one for one in answers if not isinstance(one, BaseException)]
+            found, size = sum(one.count for one in taken), sum(one.size for one in taken)
+            back = [entry for one in taken for entry in one.back]
             if error is None:
-                failures, full = 0, found == BATCH * width
+                failures, full = 0, found == number * width or bool(back)
                 self.problems.recovered(RECEIVE)
                 if not self.connected:
                     self.connected = True
                     self.messages.notify()
                 self.backlog.received(full=full, empty=not found, wait=wait)
-                await self.deletions.settle(self.messages.unclaimed())
-                width = min(width * 2, MOST_RECEIVES) if full and size < LARGE_BYTES * found else 1
+                await self.deletions.settle(self.messages.unclaimed(), back)
+                large = size >= LARGE_BYTES * max(found, 1)
+                width = min(width * 2, MOST_RECEIVES) if full and not large else 1
+                number = max(RECEIVE_BYTES * found // size, 1) if large and size > RECEIVE_BYTES else BATCH
+                number = min(number, BATCH)
+                expected = number * size // found if large else 0
                 if not found and not self.reading.wait:  # short polls, as spec.source.sqs.waitTime 0s asks
                     await asyncio.sleep(LOOK_SECONDS)
                 continue
+            await self.deletions.settle((), back)
             if not isinstance(error, AwsError):
                 raise error
             self.problems.failed(RECEIVE, error)
             await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
             failures, width = failures + 1, 1
 
-    async def _receive_all(self, width: int, wait: int) -> list[Sequence[Received] | BaseException]:
+    async def _receive_all(
+        self, width: int, number: int, expected: int, wait: int
+    ) -> "list[_Taken | BaseException]":
         async with self.long_polls.slot(wait) if wait else contextlib.nullcontext(0) as seconds:
-            receives = (self._receive(seconds) for _ in range(width))
+            receives = (self._receive(number, expected, seconds) for _ in range(width))
             return await asyncio.gather(*receives, return_exceptions=True)
 
-    async def _receive(self, wait: int) -> Sequence[Received]:
-        answer = await self._sqs.receive_message(
-            QueueUrl=self.reading.source.queue_url,
-            MaxNumberOfMessages=BATCH,
-            WaitTimeSeconds=wait,
-            VisibilityTimeout=self.reading.visibility,
-        )
-        return answer.get("Messages", [])
+    async def _receive(self, number: int, expected: int, wait: int) -> "_Taken":
+        with kept():
+            with self.messages.expecting(expected):
+                answer = await self._sqs.receive_message(
+                    QueueUrl=self.reading.source.queue_url,
+                    MaxNumberOfMessages=number,
+                    WaitTimeSeconds=wait,
+                    VisibilityTimeout=self.reading.visibility,
+                )
+            return await self._take(answer.get("Messages", []))
 
-    async def _take_all(self, answers: Iterable[Sequence[Received] | BaseException]) -> tuple[int, int]:
-        """Keep the received messages. Returns (their number, the characters of their bodies)."""
+    async def _take(self, messages: Sequence[Received]) -> "_Taken":
+        """Keep the received messages, unless there is no room: several receives may have brought too much."""
         news: set[Hashable] = set()
-        count = size = 0
-        for one in (one for answer in answers if not isinstance(answer, BaseException) for one in answer):
+        size, back = 0, list[InFlightMessage]()
+        for one in messages:
             name, receipt, body = one["MessageId"], one["ReceiptHandle"], one.get("Body", "")
-            self.received, count, size = self.received + 1, count + 1, size + len(body)
+            self.received, size = self.received + 1, size + len(body)
             if self.messages.renew(name, receipt):
                 continue
             parsed = await parsed_of(body, self.reading.source)
+            if not self.messages.fits(len(body)):
+                back.append(InFlightMessage(name, receipt, len(body), Message(0), set()))
+                continue
             if parsed.malformed:
                 self.malformed = Malformed(self.malformed.count + 1, parsed.malformed, time.monotonic())
                 self._malformed_log.add(name, parsed.malformed)
             news |= self.messages.add(name, receipt, len(body), parsed)
         self.messages.notify(news)
-        return count, size
+        return _Taken(len(messages), size, back)
+
+
+class _Taken(msgspec.Struct, frozen=True):
+    """What a receive brought: messages, the characters of their bodies, those for which there is no room."""
+
+    count: int
+    size: int
+    back: Batch

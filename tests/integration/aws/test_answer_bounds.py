@@ -1,8 +1,10 @@
 """An answer has a bound in bytes and in time, whatever the endpoint sends."""
 
 import asyncio
+import gc
 import socket
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -10,10 +12,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from caretaker.aws import large_answers
 from caretaker.aws.calls import Aws
 from caretaker.aws.connections import EgressCheck
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey, Identity
+from caretaker.aws.large_answers import Hold, kept
 from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.session import Options
 from caretaker.obs.metrics import AwsMetrics
@@ -175,3 +179,108 @@ async def test_all_addresses_of_a_name_share_the_time_to_connect(monkeypatch: py
             call = aws.call(at(f"http://many.test:{port}"), "refresh_cache", FileShareARN=SHARE)
             found = await failing(asyncio.ensure_future(call))
     assert (found.code, found.unknown_outcome) == ("Unreachable", False)
+
+
+async def test_large_answers_are_in_memory_one_at_a_time(fake: FakeAws, aws: Aws) -> None:
+    message = '{"MessageId": "m", "ReceiptHandle": "h", "Body": "%s"}' % ("x" * MIB)
+    fake.on("ReceiveMessage", Answer(f'{{"Messages": [{message}]}}'))
+    sqs, here, most = aws.sqs(ClientKey("sqs", "eu-west-1")), 0, 0
+
+    async def receive() -> None:
+        nonlocal here, most
+        with kept():
+            found = await sqs.receive_message(QueueUrl=SHARE)
+            here, most = here + 1, max(most, here + 1)
+            await aws.call(ClientKey("sqs", "eu-west-1"), "get_queue_url", QueueName="small")
+            here -= len(found["Messages"])
+
+    await asyncio.gather(*(receive() for _ in range(4)))
+    assert (here, most) == (0, 1)
+
+
+async def test_a_large_answer_that_gets_no_turn_is_an_error(
+    fake: FakeAws, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_answers, "TURN_SECONDS", 0.1)
+    fake.on("ListFileShares", Answer('{"FileShareInfoList": [], "Marker": "%s"}' % ("x" * MIB)))
+    with Hold() as hold:
+        assert hold.take(aws._turns, "a")
+        found = await failing(asyncio.ensure_future(asked(aws, "ListFileShares")))
+    assert (found.code, found.transient) == (UNREADABLE, True)
+    assert found.message == "the answer cannot be read: other large answers are being read"
+    await asked(aws, "ListFileShares")
+
+
+ATTRIBUTES = " ".join(f"a{number}=''" for number in range(MIB // 2))
+MANY = {
+    "lists": ("ReceiveMessage", '{"Messages": [], "x": [%s[]]}' % ("[]," * 2 * MIB)),
+    "deep lists": ("ReceiveMessage", '{"x": ' + "[" * 6 * MIB),
+    "lists of another service": ("ListFileShares", '{"FileShareInfoList": [%s{}]}' % ("[]," * MIB)),
+    "elements": ("DescribeInstances", "<DescribeInstancesResponse>" + "<a/>" * 2 * MIB),
+    "attributes": ("DescribeInstances", f"<DescribeInstancesResponse {ATTRIBUTES}/>"),
+    "entities": ("DescribeInstances", f"<!DOCTYPE a [<!ENTITY b '{'x' * MIB}'>]><a>{'&b;' * 90}</a>"),
+    "deep elements": ("DescribeAutoScalingGroups", "<DescribeAutoScalingGroupsResponse>" + "<a>" * MIB),
+}
+
+
+def asked(aws: Aws, action: str) -> Any:
+    if action == "ReceiveMessage":
+        return aws.sqs(ClientKey("sqs", "eu-west-1")).receive_message(QueueUrl=SHARE)
+    if action == "ListFileShares":
+        return aws.call(ClientKey("storagegateway", "eu-west-1"), "list_file_shares")
+    if action == "DescribeInstances":
+        return aws.call(ClientKey("ec2", "eu-west-1"), "describe_instances")
+    return aws.call(ClientKey("autoscaling", "eu-west-1"), "describe_auto_scaling_groups")
+
+
+@pytest.mark.parametrize("many", MANY)
+async def test_an_answer_of_many_parts_takes_a_few_times_its_bytes(
+    fake: FakeAws, aws: Aws, many: str
+) -> None:
+    action, body = MANY[many]
+    with suppress(AwsError):
+        await asked(aws, action)
+    fake.on(action, Answer(body))
+    tracemalloc.start()
+    try:
+        with suppress(AwsError):
+            await asked(aws, action)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * len(body)
+
+
+async def test_an_error_keeps_nothing_of_the_answer(fake: FakeAws, aws: Aws) -> None:
+    """Pollers keep the last error of each queue."""
+    await asked(aws, "ListFileShares")
+    fake.on("ListFileShares", Answer('{"x": "%s"}' % ("x" * 2 * MIB)))
+    tracemalloc.start()
+    try:
+        found = await failing(asyncio.ensure_future(asked(aws, "ListFileShares")))
+        gc.collect()
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.code == UNREADABLE
+    assert kept_bytes < MIB
+
+
+async def test_an_error_of_sts_keeps_nothing_of_the_answer(fake: FakeAws, aws: Aws) -> None:
+    def call(name: str) -> "asyncio.Future[object]":
+        role = Identity(None, f"{ROLE}{name}", "", "eu-west-1", fake.url)
+        key = ClientKey("storagegateway", "eu-west-1", role)
+        return asyncio.ensure_future(aws.call(key, "list_file_shares"))
+
+    fake.on("AssumeRole", Answer("<a></a>"))
+    await failing(call("1"))
+    fake.on("AssumeRole", Answer("<a>%s</a>" % ("x" * 2 * MIB)))
+    tracemalloc.start()
+    try:
+        found = await failing(call("2"))
+        gc.collect()
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found.code, found.operation) == (UNREADABLE, "AssumeRole")
+    assert kept_bytes < MIB

@@ -1,6 +1,7 @@
 """Messages in flight have a bound in bytes, for a namespace and for all; no namespace waits for others."""
 
 import asyncio
+from typing import Any
 
 from caretaker.s3refresh.envelope import parse
 from caretaker.s3refresh.inflight import (
@@ -9,7 +10,9 @@ from caretaker.s3refresh.inflight import (
     InFlightMessages,
     MessageMemory,
 )
+from caretaker.s3refresh.poller import Poller
 from fakes.virtualtime import run
+from testing.s3refreshes import reading
 
 BODY = '{"Records": [{"eventVersion": "2.1", "eventName": "ObjectCreated:Put"}]}'
 
@@ -100,3 +103,106 @@ def test_ends_that_no_reader_claims_keep_no_other_queue_waiting() -> None:
         assert memory.room("a")
 
     run(scenario())
+
+
+def test_what_receives_under_way_are_likely_to_bring_counts_for_further_ones() -> None:
+    async def scenario() -> None:
+        memory = MessageMemory()
+        one, other = owned(memory, "a"), owned(memory, "b")
+        with memory.expecting("a", MOST_BYTES):
+            assert [await waits(one), await waits(other)] == [True, False]
+            assert one.fits(MOST_BYTES)
+            with memory.expecting("c", MOST_BYTES):
+                await asyncio.wait_for(other.room(600, 1 << 20), 5)
+                with memory.expecting("d", 1):
+                    assert not memory.room("b", MOST_BYTES)
+        assert not await waits(one)
+
+    run(scenario())
+
+
+class Sqs:
+    """Has messages of 1 MiB. `news` is set when it has none, or gets some back."""
+
+    def __init__(self, messages: int) -> None:
+        self.left = messages
+        self.asked: list[tuple[int, bool]] = []  # of each receive: messages, whether it is a long poll
+        self.back: list[str] = []
+        self.news = asyncio.Event()
+        self.more = asyncio.Event()
+
+    async def receive_message(
+        self,
+        *,
+        MaxNumberOfMessages: int,  # noqa: N803 - AWS's names
+        WaitTimeSeconds: int,  # noqa: N803
+        **_: Any,
+    ) -> Any:
+        self.asked.append((MaxNumberOfMessages, WaitTimeSeconds > 0))
+        if not self.left and WaitTimeSeconds:
+            self.news.set()
+            await self.more.wait()
+        numbers = range(self.left, max(self.left - MaxNumberOfMessages, 0), -1)
+        self.left -= len(numbers)
+        return {"Messages": [{"MessageId": str(n), "ReceiptHandle": f"r{n}", "Body": BIG} for n in numbers]}
+
+    async def change_message_visibility_batch(self, *, Entries: Any, **_: Any) -> Any:  # noqa: N803
+        self.back += [one["ReceiptHandle"] for one in Entries]
+        self.news.set()
+        return {}
+
+
+BIG = BODY + " " * ((1 << 20) - len(BODY))
+
+
+def polled(sqs: Any, memory: MessageMemory, namespace: str) -> tuple[Poller, "asyncio.Task[None]"]:
+    poller = Poller(sqs, reading("q", 20), messages=owned(memory, namespace))
+    return poller, asyncio.create_task(poller.run())
+
+
+async def ended(*tasks: "asyncio.Task[None]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_of_large_messages_few_are_asked_for_at_a_time_and_none_is_waited_for_long() -> None:
+    async def scenario() -> None:
+        sqs = Sqs(5)
+        poller, task = polled(sqs, MessageMemory(), "a")
+        await asyncio.wait_for(sqs.news.wait(), 10)
+        assert len(poller.messages.waiting("owner")[0]) == 5
+        assert sqs.asked == [(10, False), (2, False), (10, True)]
+        await ended(task)
+
+    run(scenario())
+
+
+def test_what_comes_at_once_and_finds_no_room_goes_back() -> None:
+    """Long polls of one namespace, in which all queues fill at a time."""
+
+    async def scenario() -> None:
+        memory, queues = MessageMemory(), [Sqs(0) for _ in range(3)]
+        pollers = [polled(sqs, memory, "a") for sqs in queues]
+        for sqs in queues:
+            await asyncio.wait_for(sqs.news.wait(), 10)
+            sqs.left = 5
+        for sqs in queues:
+            sqs.news.clear()
+            sqs.more.set()
+        await asyncio.wait_for(queues[2].news.wait(), 10)
+        assert sum(len(poller.messages.waiting("owner")[0]) for poller, _ in pollers) == 8
+        assert sum(len(sqs.back) for sqs in queues) == 7
+        assert [bool(sqs.back) for sqs in queues] == [poller.backlog.behind for poller, _ in pollers]
+        await ended(*(task for _, task in pollers))
+
+    run(scenario())
+
+
+def test_a_message_that_comes_twice_at_a_time_is_one() -> None:
+    messages = owned(MessageMemory(), "a")
+    messages.add("m", "r1", 1, parse(BODY))
+    messages.add("m", "r2", 1, parse(BODY))
+    (waiting,) = messages.waiting("owner")[0]
+    ((entry,), _) = messages.settle("owner", [waiting.id], [], [])
+    assert entry.receipt == "r2"

@@ -15,10 +15,11 @@ from typing import Final
 from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
+from caretaker.aws.large_answers import LARGE_BYTES, kept
 from caretaker.aws.malformed_log import MalformedLog
-from caretaker.aws.sqs import Message, Sqs
+from caretaker.aws.sqs import Sqs
 from caretaker.aws.text_limits import word
-from caretaker.daemontask.ecs.envelope import Notice, parse
+from caretaker.daemontask.ecs.envelope import Notice, Parsed, parse
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
 
@@ -32,6 +33,7 @@ BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 REFUSED_SECONDS: Final = 600.0  # for which a refused deletion is reported
 MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is reported
 
+_Received = tuple[str, str, Parsed]  # a message's ID, receipt handle and content
 Listener = Callable[[Sequence[Notice]], None]
 Counted = Callable[[str, int], None]
 
@@ -104,21 +106,30 @@ class Reader:
             failures = 0
             width = min(width * 2, MOST_RECEIVES) if len(found) == BATCH * width else 1
 
-    async def _receive(self, wait: int) -> Sequence[Message]:
-        answer = await self._sqs.receive_message(
-            QueueUrl=self._url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait, VisibilityTimeout=VISIBILITY
-        )
-        return answer.get("Messages", [])
+    async def _receive(self, wait: int) -> Sequence[_Received]:
+        found: list[_Received] = []
+        with kept():
+            answer = await self._sqs.receive_message(
+                QueueUrl=self._url,
+                MaxNumberOfMessages=BATCH,
+                WaitTimeSeconds=wait,
+                VisibilityTimeout=VISIBILITY,
+            )
+            for one in answer.get("Messages", []):
+                body = one.get("Body", "")
+                found.append((one["MessageId"], one["ReceiptHandle"], parse(body)))
+                if len(body) > LARGE_BYTES:
+                    await asyncio.sleep(0)
+        return found
 
-    async def _take(self, messages: Sequence[Message]) -> None:
+    async def _take(self, messages: Sequence[_Received]) -> None:
         """Notify, then delete: an event that is handled twice changes nothing."""
         notices: list[Notice] = []
-        for message in messages:
-            parsed = parse(message.get("Body", ""))
+        for name, _, parsed in messages:
             if parsed.notice is not None:
                 notices.append(parsed.notice)
             elif parsed.malformed:
-                self._malformed_log.add(message["MessageId"], parsed.malformed)
+                self._malformed_log.add(name, parsed.malformed)
                 self._malformed = (parsed.malformed, time.monotonic())
             self._count("Event" if parsed.notice else "Malformed" if parsed.malformed else "Other", 1)
         for listener, _ in list(self._listeners.values()):
@@ -126,13 +137,11 @@ class Reader:
         batches = (messages[at : at + BATCH] for at in range(0, len(messages), BATCH))
         await asyncio.gather(*(self._delete(batch) for batch in batches))
 
-    async def _delete(self, batch: Sequence[Message]) -> None:
+    async def _delete(self, batch: Sequence[_Received]) -> None:
         try:
             answer = await self._sqs.delete_message_batch(
                 QueueUrl=self._url,
-                Entries=[
-                    {"Id": str(at), "ReceiptHandle": one["ReceiptHandle"]} for at, one in enumerate(batch)
-                ],
+                Entries=[{"Id": str(at), "ReceiptHandle": one[1]} for at, one in enumerate(batch)],
             )
         except NotLeader as error:
             logger.info("%d messages come again: %s", len(batch), error)

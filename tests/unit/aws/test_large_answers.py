@@ -1,0 +1,62 @@
+"""Large answers take turns, and so do their owners."""
+
+import threading
+from collections.abc import Callable
+
+from caretaker.aws.large_answers import Hold, Turns
+
+
+def waiting(turns: Turns, owner: str, then: Callable[[], None]) -> threading.Thread:
+    """A thread that waits for its turn, and is known to wait when this returns."""
+    before = len(turns._waiting)
+
+    def wait() -> None:
+        assert turns.take(owner, 30)
+        then()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    ready = threading.Event()
+    while len(turns._waiting) == before:
+        ready.wait(0.001)
+    return thread
+
+
+def test_owners_take_turns_however_many_answers_one_has() -> None:
+    turns, order = Turns(1), list[str]()
+    assert turns.take("first", 0)
+    threads = [waiting(turns, one, lambda one=one: order.append(one)) for one in ("a", "a", "a", "b", "c")]
+    for _ in threads:
+        count = len(order)
+        turns.end()
+        while len(order) == count:
+            threading.Event().wait(0.001)
+    assert order == ["a", "b", "c", "a", "a"]
+    turns.end()
+    assert turns.take("a", 0)
+
+
+def test_who_gets_no_turn_in_time_takes_none_from_the_next() -> None:
+    turns, order = Turns(1), list[str]()
+    assert turns.take("a", 0)
+    assert not turns.take("b", 0.01)
+    thread = waiting(turns, "c", lambda: order.append("c"))
+    turns.end()
+    thread.join(30)
+    assert order == ["c"]
+
+
+def test_a_turn_lasts_until_the_call_and_the_use_of_its_answer_have_ended() -> None:
+    turns, hold = Turns(1), Hold()
+    with hold:
+        with hold:
+            assert hold.take(turns, "a")
+            assert hold.take(turns, "a")
+        assert not turns.take("b", 0)
+    assert turns.take("b", 0)
+
+
+def test_a_call_without_a_large_answer_takes_none() -> None:
+    turns = Turns(1)
+    with Hold():
+        assert turns.take("b", 0)
