@@ -257,6 +257,7 @@ class Poller:
             taken = [one for one in answers if not isinstance(one, BaseException)]
             found, size = sum(one.count for one in taken), sum(one.size for one in taken)
             back = [entry for one in taken for entry in one.back]
+            self.messages.notify({reader for one in taken for reader in one.news})
             if error is None:
                 failures, full = 0, found == number * width or bool(back)
                 self.problems.recovered(RECEIVE)
@@ -315,13 +316,14 @@ class Poller:
                 self.malformed = Malformed(self.malformed.count + 1, parsed.malformed, time.monotonic())
                 self._malformed_log.add(name, parsed.malformed)
             news |= self.messages.add(name, receipt, len(body), parsed)
-        self.messages.notify(news)
-        return _Taken(len(messages), size, back)
+        return _Taken(len(messages), size, back, news)
 
 
 class _Taken(msgspec.Struct, frozen=True):
-    """What a receive brought: messages, the characters of their bodies, those for which there is no room."""
+    """What a receive brought: messages, the characters of their bodies, those for which there is no room, the
+    readers to ask about the others."""
 
     count: int
     size: int
     back: Batch
+    news: set[Hashable]
