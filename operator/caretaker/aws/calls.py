@@ -18,7 +18,7 @@ from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, Keys
-from caretaker.aws.large_answers import Hold, Turns, hold, reading
+from caretaker.aws.large_answers import Hold, Turns, hold_of_poll, reading
 from caretaker.aws.responses import error_from
 from caretaker.aws.services import Rate, api_name, is_write, policy
 from caretaker.aws.session import ClientPool, Options, utc_now
@@ -153,7 +153,7 @@ class Aws:
         else:
             pool, turns = self._polls if poll else self._calls, self._turns
         try:
-            held = hold() if poll else Hold()
+            held = (hold_of_poll if poll else Hold)(client_key.namespace)
             send = partial(self._send, client_key, operation, params, held, turns, poll=poll)
             return await pool.run(send, client_key.namespace)
         except AwsError as error:
@@ -176,7 +176,7 @@ class Aws:
         name, write = api_name(operation), False
         try:
             with (
-                reading(held, turns, client_key.namespace),
+                reading(held, turns),
                 self._clients.acquire(client_key, poll=poll) as client,
                 self._counted(poll=poll),
             ):
@@ -216,15 +216,16 @@ class Aws:
                     if identity.sts_endpoint_url:
                         pool, turns = self._endpoint_calls, self._endpoint_turns
                     namespace = identity.user.namespace if identity.user is not None else ""
-                    await pool.run(partial(self._renew, identity, turns, namespace), namespace)
+                    owner = namespace or identity.sts_endpoint_url
+                    await pool.run(partial(self._renew, identity, turns, owner), owner)
         finally:
             if not lock.locked():
                 self._roles.pop(identity, None)
 
-    def _renew(self, identity: Identity, turns: Turns, namespace: str) -> None:
+    def _renew(self, identity: Identity, turns: Turns, owner: str) -> None:
         """In a worker thread."""
         try:
-            with reading(Hold(), turns, namespace):
+            with reading(Hold(owner), turns):
                 return self._clients.renew(identity)
         except AwsError as error:  # the endpoint is refused
             raise _with_call(error, "sts", "AssumeRole") from None

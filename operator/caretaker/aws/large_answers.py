@@ -57,7 +57,8 @@ class Hold:
     """The turn of one call. It is taken when the answer gets large, and ends when the last context of the
     hold is left: that of the call, and that of kept()."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
         self._lock = threading.Lock()
         self._contexts = 0
         self._taken: Turns | None = None
@@ -75,9 +76,9 @@ class Hold:
             taken, self._taken = self._taken, None
         taken.end()
 
-    def take(self, turns: Turns, owner: str) -> bool:
+    def take(self, turns: Turns) -> bool:
         """Wait for the turn, once; False if there was none in time."""
-        if self._taken is None and turns.take(owner, TURN_SECONDS):
+        if self._taken is None and turns.take(self._owner, TURN_SECONDS):
             self._taken = turns
         return self._taken is not None
 
@@ -87,9 +88,9 @@ _thread = threading.local()
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
-    """The answer to the one call in this block has its turn until the block ends."""
-    with Hold() as hold:
+def kept(owner: str) -> Iterator[None]:
+    """The answer to the one long poll in this block has its turn until the block ends."""
+    with Hold(owner) as hold:
         token = _kept.set(hold)
         try:
             yield
@@ -97,15 +98,15 @@ def kept() -> Iterator[None]:
             _kept.reset(token)
 
 
-def hold() -> Hold:
-    """For a call: the hold of kept(), or a new one."""
-    return _kept.get() or Hold()
+def hold_of_poll(owner: str) -> Hold:
+    """That of kept(), or a new one."""
+    return _kept.get() or Hold(owner)
 
 
 @contextlib.contextmanager
-def reading(held: Hold, turns: Turns, owner: str) -> Iterator[None]:
+def reading(held: Hold, turns: Turns) -> Iterator[None]:
     """The calls of this thread take their turn for `held`."""
-    _thread.turn = (held, turns, owner)
+    _thread.turn = (held, turns)
     try:
         with held:
             yield
@@ -118,6 +119,6 @@ def take_turn() -> bool:
     turn = getattr(_thread, "turn", None)
     if turn is None:
         return True
-    held, turns, owner = turn
-    taken: bool = held.take(turns, owner)
+    held, turns = turn
+    taken: bool = held.take(turns)
     return taken

@@ -119,7 +119,7 @@ class InFlightMessages:
     def __init__(self, memory: MessageMemory | None = None, namespace: str = "") -> None:
         self.owner: Hashable | None = None
         self._memory = memory or MessageMemory()
-        self._namespace = namespace
+        self.namespace = namespace
         self._on_news: dict[Hashable, Callable[[], None]] = {}  # by reader
         self._by_name: dict[str, InFlightMessage] = {}
         self._by_number: dict[int, InFlightMessage] = {}
@@ -137,7 +137,7 @@ class InFlightMessages:
             self.owner = reader
         for entry in self._unclaimed.values():
             entry.since = time.monotonic()
-            self._memory.change(self._namespace, entry.size)
+            self._memory.change(self.namespace, entry.size)
         self._by_number |= self._unclaimed
         self._unclaimed.clear()
         for entry in self._by_number.values():
@@ -202,7 +202,7 @@ class InFlightMessages:
         if asked:
             entry = InFlightMessage(name, receipt, size, message, asked)
             self._bytes += size
-            self._memory.change(self._namespace, size)
+            self._memory.change(self.namespace, size)
             self._by_name[name] = self._by_number[message.id] = entry
         return asked
 
@@ -255,11 +255,11 @@ class InFlightMessages:
     def fits(self, size: int) -> bool:
         """Whether a message that has come may be kept. A queue of completion events alone is read for other
         namespaces, too, and these are small."""
-        return self.owner is None or self._memory.fits(self._namespace, size)
+        return self.owner is None or self._memory.fits(self.namespace, size)
 
     def expecting(self, size: int) -> contextlib.AbstractContextManager[None]:
         """A receive is likely to bring so many bytes."""
-        return self._memory.expecting(self._namespace, size)
+        return self._memory.expecting(self.namespace, size)
 
     async def room(self, visibility: int, size: int = 0) -> None:
         """Wait while readers are behind, or others of the namespace, or there is no room for so many bytes.
@@ -276,7 +276,7 @@ class InFlightMessages:
                 continue
             room = len(self._by_number) < MOST_WAITING and self._bytes < MOST_BYTES and waited <= LONGEST_WAIT
             # As in fits().
-            if (room or oldest is None) and (self.owner is None or self._memory.room(self._namespace, size)):
+            if (room or oldest is None) and (self.owner is None or self._memory.room(self.namespace, size)):
                 return
             self._left.clear()
             with contextlib.suppress(TimeoutError):
@@ -286,7 +286,7 @@ class InFlightMessages:
     def _set_aside(self, entry: InFlightMessage) -> None:
         """No reader has recognised it. It stays until it is old, so it has a bound of its own."""
         self._unclaimed[entry.message.id] = self._by_number.pop(entry.message.id)
-        self._memory.change(self._namespace, -entry.size)
+        self._memory.change(self.namespace, -entry.size)
 
     def clear(self) -> None:
         """The queue is not read any more."""
@@ -297,6 +297,6 @@ class InFlightMessages:
         if self._by_name.pop(entry.name, None) is not None:
             self._bytes -= entry.size
         if self._by_number.pop(entry.message.id, None) is not None:
-            self._memory.change(self._namespace, -entry.size)
+            self._memory.change(self.namespace, -entry.size)
         self._unclaimed.pop(entry.message.id, None)
         self._left.set()

@@ -289,7 +289,7 @@ class Poller:
             return await asyncio.gather(*receives, return_exceptions=True)
 
     async def _receive(self, number: int, expected: int, wait: int) -> "_Taken":
-        with kept():
+        with kept(self.messages.namespace):
             with self.messages.expecting(expected):
                 answer = await self._sqs.receive_message(
                     QueueUrl=self.reading.source.queue_url,

@@ -188,7 +188,7 @@ async def test_large_answers_are_in_memory_one_at_a_time(fake: FakeAws, aws: Aws
 
     async def receive() -> None:
         nonlocal here, most
-        with kept():
+        with kept("a"):
             found = await sqs.receive_message(QueueUrl=SHARE)
             here, most = here + 1, max(most, here + 1)
             await aws.call(ClientKey("sqs", "eu-west-1"), "get_queue_url", QueueName="small")
@@ -203,8 +203,8 @@ async def test_a_large_answer_that_gets_no_turn_is_an_error(
 ) -> None:
     monkeypatch.setattr(large_answers, "TURN_SECONDS", 0.1)
     fake.on("ListFileShares", Answer('{"FileShareInfoList": [], "Marker": "%s"}' % ("x" * MIB)))
-    with Hold() as hold:
-        assert hold.take(aws._turns, "a")
+    with Hold("a") as hold:
+        assert hold.take(aws._turns)
         found = await failing(asyncio.ensure_future(asked(aws, "ListFileShares")))
     assert (found.code, found.transient) == (UNREADABLE, True)
     assert found.message == "the answer cannot be read: other large answers are being read"

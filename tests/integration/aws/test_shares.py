@@ -8,14 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from caretaker.api.aws import AwsSpec
 from caretaker.aws.calls import Aws
 from caretaker.aws.connections import EgressCheck
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, Keys, User
 from caretaker.aws.services import Rate
 from caretaker.aws.session import Options
-from fakes.aws import FakeAws, error
+from fakes.aws import FakeAws, assumed, error
 
 pytestmark = pytest.mark.usefixtures("environment")
 
@@ -109,14 +111,36 @@ async def test_roles_that_are_not_assumed_are_in_the_share(endpoint: FakeAws, go
             assert len(endpoint.calls) == 2
 
 
+async def test_of_resources_without_a_namespace_each_endpoint_has_a_share(
+    endpoint: FakeAws, good: FakeAws
+) -> None:
+    """Policies of the whole cluster: one whose endpoint is dead delays no other."""
+
+    def key(url: str, role: str) -> ClientKey:
+        aws = AwsSpec("eu-west-1", ROLE if role else "", role, endpoint_urls={"ec2": url, "sts": url})
+        return ClientKey.of(aws, "ec2", user=User("", "imds", ""))
+
+    endpoint.hang("AssumeRole", error("AccessDenied", status=403))
+    endpoint.hang("DescribeInstances")
+    good.on("AssumeRole", assumed("AKIA", "2999-01-01T00:00:00Z"))
+    async with Aws(Options(threads=2, endpoint_threads=8)) as aws:
+        bad = [key(endpoint.url, role) for role in ("", "", "", "r1", "r2", "r3")]
+        async with going_on(*(aws.call(one, "describe_instances") for one in bad)):
+            await endpoint.received(2)
+            for role in ("", "r1"):
+                await asyncio.wait_for(aws.call(key(good.url, role), "describe_instances"), 5)
+            assert len(endpoint.calls) == 2
+
+
+@pytest.mark.parametrize("poll", [False, True])
 async def test_a_name_server_that_does_not_answer_is_in_the_share(
-    good: FakeAws, monkeypatch: pytest.MonkeyPatch
+    good: FakeAws, monkeypatch: pytest.MonkeyPatch, poll: bool
 ) -> None:
     real, asked, release = socket.getaddrinfo, [], threading.Event()
-    two = threading.Event()
+    two, slow = threading.Event(), f"slow-{poll}.test".lower()  # calls of the other try go on
 
     def getaddrinfo(host: Any, *args: Any, **kwargs: Any) -> Any:
-        if host != "slow.test":
+        if host != slow:
             return real(host, *args, **kwargs)
         asked.append(host)
         if len(asked) == 2:
@@ -126,11 +150,15 @@ async def test_a_name_server_that_does_not_answer_is_in_the_share(
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     check = EgressCheck(["127.0.0.1", "localhost"], "")
-    async with Aws(Options(threads=2, endpoint_threads=4, egress_check=check)) as aws:
-        bad = [at("http://slow.test:1", "evil", f"AKIA{n}") for n in range(6)]
-        async with going_on(*(aws.call(key, "get_queue_url", QueueName="q") for key in bad)):
+    polls = Options(polls=2, endpoint_polls=4, endpoint_polls_each=2)
+    async with Aws(replace(polls, threads=2, endpoint_threads=4, egress_check=check)) as aws:
+        bad = [at(f"http://{slow}:1", "evil", f"AKIA{n}") for n in range(6)]
+        ask = aws.poll if poll else aws.call
+        async with going_on(*(ask(key, "get_queue_url", QueueName="q") for key in bad)):
             assert await asyncio.to_thread(two.wait, 10)
             await answered(aws, OWN, at(good.url, "good"))
+            await asyncio.wait_for(aws.poll(at(good.url, "good"), "get_queue_url", QueueName="q"), 5)
+            await asyncio.wait_for(aws.poll(OWN, "get_queue_url", QueueName="q"), 5)
             assert len(asked) == 2
             release.set()
 

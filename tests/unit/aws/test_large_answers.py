@@ -47,16 +47,16 @@ def test_who_gets_no_turn_in_time_takes_none_from_the_next() -> None:
 
 
 def test_a_turn_lasts_until_the_call_and_the_use_of_its_answer_have_ended() -> None:
-    turns, hold = Turns(1), Hold()
+    turns, hold = Turns(1), Hold("a")
     with hold:
         with hold:
-            assert hold.take(turns, "a")
-            assert hold.take(turns, "a")
+            assert hold.take(turns)
+            assert hold.take(turns)
         assert not turns.take("b", 0)
     assert turns.take("b", 0)
 
 
 def test_a_call_without_a_large_answer_takes_none() -> None:
     turns = Turns(1)
-    with Hold():
+    with Hold("a"):
         assert turns.take("b", 0)

@@ -22,6 +22,7 @@ from caretaker.aws.text_limits import word
 from caretaker.daemontask.ecs.envelope import Notice, Parsed, parse
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
+from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +41,15 @@ Counted = Callable[[str, int], None]
 
 class Reader:
     """The reader of one queue; runs until cancelled. `count` gets messages by result: Event, Other,
-    Malformed."""
+    Malformed. `namespace`: of its first listener."""
 
-    def __init__(self, sqs: Sqs, url: str, count: Counted, scale: float = 1.0) -> None:
+    def __init__(self, sqs: Sqs, url: str, count: Counted, scale: float = 1.0, namespace: str = "") -> None:
         self.received = False  # a receive has succeeded
         self._sqs = sqs
         self._url = url
         self._count = count
         self._scale = scale
+        self._namespace = namespace
         self._listeners: dict[Hashable, tuple[Listener, Callable[[], None]]] = {}
         self._receiving: AwsError | None = None
         self._deleting: tuple[AwsError, float] | None = None  # the last refused deletion, and when
@@ -108,7 +110,7 @@ class Reader:
 
     async def _receive(self, wait: int) -> Sequence[_Received]:
         found: list[_Received] = []
-        with kept():
+        with kept(self._namespace):
             answer = await self._sqs.receive_message(
                 QueueUrl=self._url,
                 MaxNumberOfMessages=BATCH,
@@ -184,13 +186,13 @@ class Readers:
         self._queues: dict[tuple[ClientKey, str], _Queue] = {}
 
     def join(
-        self, name: Hashable, target: ClientKey, url: str, listener: Listener, on_state: Callable[[], None]
+        self, name: Key, target: ClientKey, url: str, listener: Listener, on_state: Callable[[], None]
     ) -> Reader:
         """The queue's reader, with `name` among its listeners."""
         address = (target.shared, url)  # readers of one queue share the role session of the first
         queue = self._queues.get(address)
         if queue is None:
-            reader = Reader(self._aws.sqs(target), url, self._count, self._scale)
+            reader = Reader(self._aws.sqs(target), url, self._count, self._scale, name.namespace)
             queue = self._queues[address] = _Queue(reader)
         queue.reader.join(name, listener, on_state)
         return queue.reader

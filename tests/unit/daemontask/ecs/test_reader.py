@@ -9,6 +9,7 @@ import pytest
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey, Identity, User
 from caretaker.daemontask.ecs.reader import Reader, Readers
+from caretaker.runtime.work_queue import Key
 from unit.daemontask.ecs.build import URL, body
 
 
@@ -91,7 +92,7 @@ def test_tasks_that_read_a_queue_under_one_role_share_its_reader() -> None:
     async def run() -> list[bool]:
         readers = Readers(Aws(), lambda _result, _number: None)  # type: ignore[arg-type]
         first, *others = [
-            readers.join(name, one, URL, lambda _: None, lambda: None)
+            readers.join(Key("DaemonTask", "n", name), one, URL, lambda _: None, lambda: None)
             for name, one in {"a": target("a"), "b": target("b"), "c": target("c", "x")}.items()
         ]
         await readers.close()
