@@ -59,7 +59,7 @@ class Options(msgspec.Struct, frozen=True):
 
     threads: int = 16
     per_client: int = 8
-    polls: int = 256
+    polls: int = 280
     endpoint_threads: int = 32
     endpoint_each: int = 2
     endpoint_polls: int = 128

@@ -7,13 +7,14 @@ out, so that one long poll of 20 s would delay every exit by up to as much.
 import asyncio
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 IDLE_SECONDS: Final = 60.0
+LEAST_SECONDS: Final = 1  # of a long poll
 
 
 class DaemonPool:
@@ -118,6 +119,27 @@ class DaemonPool:
                 return None
             self.running += 1
             return self._work.popleft()
+
+
+class LongPolls:
+    """Limits the number of long polls that run at a time, over all queues of a kind. `queues`: their number.
+
+    A long poll occupies a thread while it waits. With more queues than the limit, each queue waits for a
+    slot, and its long poll is shorter, so that it is polled as often as before. Threads beyond the limit are
+    reserved for short polls, which receive a backlog.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.queues = 0
+        self._most = most
+        self._free = asyncio.Semaphore(most)  # first come, first served
+
+    @asynccontextmanager
+    async def slot(self, seconds: int) -> AsyncIterator[int]:
+        """Waits for a slot; yields the seconds that the long poll may wait, at most `seconds`."""
+        async with self._free:
+            shorter = seconds * self._most // max(self.queues, self._most)
+            yield max(shorter, min(seconds, LEAST_SECONDS))
 
 
 class _Job:

@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +20,7 @@ from caretaker.aws.malformed_log import MalformedLog
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.text_limits import word
+from caretaker.aws.threads import LongPolls
 from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh.inflight import (
     LARGE_BYTES,
@@ -44,30 +44,8 @@ BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 REFUSED_SECONDS: Final = 600.0  # for which a refused deletion is reported
 RECEIVE: Final = "receive"
 
-# Of the threads that aws.session.Options gives to polls; the rest also serves queues of other kinds.
+# Of the threads that aws.session.Options gives to polls.
 MOST_LONG_POLLS: Final = 224
-LEAST_SECONDS: Final = 1
-
-
-class LongPolls:
-    """Limits the number of long polls that run at a time, over all queues. `queues`: their number.
-
-    A long poll occupies a thread while it waits. With more queues than the limit, each queue waits for a
-    slot, and its long poll is shorter, so that it is polled as often as before. Threads beyond the limit are
-    reserved for short polls, which receive a backlog.
-    """
-
-    def __init__(self, most: int = MOST_LONG_POLLS) -> None:
-        self.queues = 0
-        self._most = most
-        self._free = asyncio.Semaphore(most)  # first come, first served
-
-    @asynccontextmanager
-    async def slot(self, seconds: int) -> AsyncIterator[int]:
-        """Waits for a slot; yields the seconds that the long poll may wait, at most `seconds`."""
-        async with self._free:
-            shorter = seconds * self._most // max(self.queues, self._most)
-            yield max(shorter, min(seconds, LEAST_SECONDS))
 
 
 class QueueProblems:
@@ -225,7 +203,7 @@ class Poller:
         self.deletions = Deletions(sqs, reading.source.queue_url, self.problems)
         self._sqs = sqs
         self._owner_absent = owner_absent
-        self.long_polls = long_polls or LongPolls()
+        self.long_polls = long_polls or LongPolls(MOST_LONG_POLLS)
         self._malformed_log = MalformedLog(logger)
 
     def settle(

@@ -14,12 +14,13 @@ from typing import Final
 from caretaker.aws.calls import Aws
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
+from caretaker.aws.threads import LongPolls
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import advice
 from caretaker.s3refresh.inflight import InFlightMessages, MessageMemory
-from caretaker.s3refresh.poller import LongPolls, Poller
+from caretaker.s3refresh.poller import MOST_LONG_POLLS, Poller
 from caretaker.s3refresh.snapshot import Message, Plan, Reception
 from caretaker.s3refresh.worker_config import Reading
 
@@ -42,7 +43,7 @@ class Queues:
         self._owner_absent = owner_absent
         self._pollers: dict[Address, tuple[Poller, asyncio.Task[None]]] = {}
         self._memory = MessageMemory()
-        self._long_polls = LongPolls()
+        self._long_polls = LongPolls(MOST_LONG_POLLS)
         self._endpoint_polls: dict[str, LongPolls] = {}  # by namespace, for endpoints from specs
 
     def join(self, key: Key, reading: Reading, on_news: Callable[[], None], *, owner: bool) -> Poller:

@@ -7,11 +7,12 @@ from typing import Any, Final
 import pytest
 
 from caretaker.aws.session import Options
+from caretaker.aws.threads import LongPolls
+from caretaker.daemontask.ecs import reader
 from caretaker.s3refresh.poller import (
     BATCH,
     MOST_LONG_POLLS,
     MOST_RECEIVES,
-    LongPolls,
     Poller,
 )
 from testing.s3refreshes import reading
@@ -73,7 +74,7 @@ async def settled(sqs: Sqs) -> None:
 async def idle() -> Any:
     """(SQS, the long polls) of 400 idle queues."""
     sqs: Any = Sqs()
-    long_polls = LongPolls()
+    long_polls = LongPolls(MOST_LONG_POLLS)
     long_polls.queues = QUEUES
     pollers = [Poller(sqs, reading(f"q{n}"), long_polls=long_polls) for n in range(QUEUES)]
     for poller in pollers:
@@ -125,11 +126,11 @@ async def test_idle_queues_take_turns(idle: Any) -> None:
 async def test_a_long_poll_is_shorter_while_others_wait_for_theirs(
     queues: int, asked: int, waits: int
 ) -> None:
-    long_polls = LongPolls()
+    long_polls = LongPolls(MOST_LONG_POLLS)
     long_polls.queues = queues
     async with long_polls.slot(asked) as seconds:
         assert seconds == waits
 
 
 def test_threads_are_left_for_backlogs() -> None:
-    assert Options().polls - MOST_LONG_POLLS >= 4 * MOST_RECEIVES
+    assert Options().polls - MOST_LONG_POLLS - reader.MOST_LONG_POLLS >= 4 * MOST_RECEIVES

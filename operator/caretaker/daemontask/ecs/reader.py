@@ -7,6 +7,7 @@ reader.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -19,6 +20,7 @@ from caretaker.aws.large_answers import LARGE_BYTES, kept
 from caretaker.aws.malformed_log import MalformedLog
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.text_limits import word
+from caretaker.aws.threads import LongPolls
 from caretaker.daemontask.ecs.envelope import Notice, Parsed, parse
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
@@ -30,6 +32,8 @@ BATCH: Final = 10  # messages of one receive, one deletion (SQS's own limit)
 WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
 VISIBILITY: Final = 30  # seconds until a message that was not deleted comes again
 MOST_RECEIVES: Final = 8  # in parallel, while each returns a full batch
+# At a time, of the threads that aws.session.Options gives to polls; endpoints from specs have others.
+MOST_LONG_POLLS: Final = 24
 BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 REFUSED_SECONDS: Final = 600.0  # for which a refused deletion is reported
 MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is reported
@@ -41,14 +45,23 @@ Counted = Callable[[str, int], None]
 
 class Reader:
     """The reader of one queue; runs until cancelled. `count` gets messages by result: Event, Other,
-    Malformed. `namespace`: of its first listener."""
+    Malformed. `long_polls`: which it takes turns with; `namespace`: of its first listener."""
 
-    def __init__(self, sqs: Sqs, url: str, count: Counted, scale: float = 1.0, namespace: str = "") -> None:
+    def __init__(
+        self,
+        sqs: Sqs,
+        url: str,
+        count: Counted,
+        scale: float = 1.0,
+        long_polls: LongPolls | None = None,
+        namespace: str = "",
+    ) -> None:
         self.received = False  # a receive has succeeded
         self._sqs = sqs
         self._url = url
         self._count = count
         self._scale = scale
+        self.long_polls = long_polls
         self._namespace = namespace
         self._listeners: dict[Hashable, tuple[Listener, Callable[[], None]]] = {}
         self._receiving: AwsError | None = None
@@ -91,9 +104,10 @@ class Reader:
             # One long poll, or several short ones while there is a backlog. The first is short, to learn at
             # once whether the queue can be read.
             wait = WAIT if width == 1 and self.received else 0
-            answers = await asyncio.gather(
-                *(self._receive(wait) for _ in range(width)), return_exceptions=True
-            )
+            turn = self.long_polls.slot(wait) if wait and self.long_polls else contextlib.nullcontext(wait)
+            async with turn as seconds:
+                receives = (self._receive(seconds) for _ in range(width))
+                answers = await asyncio.gather(*receives, return_exceptions=True)
             error = next((one for one in answers if isinstance(one, BaseException)), None)
             found = [message for one in answers if not isinstance(one, BaseException) for message in one]
             if error is not None and not isinstance(error, AwsError):
@@ -184,6 +198,7 @@ class Readers:
         self._count = count
         self._scale = scale
         self._queues: dict[tuple[ClientKey, str], _Queue] = {}
+        self._long_polls = LongPolls(MOST_LONG_POLLS)
 
     def join(
         self, name: Key, target: ClientKey, url: str, listener: Listener, on_state: Callable[[], None]
@@ -192,7 +207,10 @@ class Readers:
         address = (target.shared, url)  # readers of one queue share the role session of the first
         queue = self._queues.get(address)
         if queue is None:
-            reader = Reader(self._aws.sqs(target), url, self._count, self._scale, name.namespace)
+            polls = None if target.endpoint_url else self._long_polls
+            sqs = self._aws.sqs(target)
+            reader = Reader(sqs, url, self._count, self._scale, polls, name.namespace)
+            self._long_polls.queues += polls is not None
             queue = self._queues[address] = _Queue(reader)
         queue.reader.join(name, listener, on_state)
         return queue.reader
@@ -208,6 +226,7 @@ class Readers:
             queue.reader.leave(name)
             if queue.reader.idle:
                 ended.append(queue.task)
+                self._long_polls.queues -= queue.reader.long_polls is not None
                 del self._queues[address]
         return ended
 
@@ -215,6 +234,7 @@ class Readers:
         """End all readers."""
         tasks = [queue.task for queue in self._queues.values()]
         self._queues.clear()
+        self._long_polls.queues = 0
         await cancel(*tasks)
 
 

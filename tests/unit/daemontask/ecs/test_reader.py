@@ -8,7 +8,7 @@ import pytest
 
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey, Identity, User
-from caretaker.daemontask.ecs.reader import Reader, Readers
+from caretaker.daemontask.ecs.reader import MOST_LONG_POLLS, Reader, Readers
 from caretaker.runtime.work_queue import Key
 from unit.daemontask.ecs.build import URL, body
 
@@ -100,3 +100,40 @@ def test_tasks_that_read_a_queue_under_one_role_share_its_reader() -> None:
 
     assert asyncio.run(run()) == [True, False]
     assert [one.identity.user for one in asked] == [User("n", "dtask", "a"), User("n", "dtask", "c")]
+
+
+def test_idle_queues_take_turns_and_leave_threads_to_others() -> None:
+    """A long poll takes a thread, and a namespace may have hundreds of tasks, each with a queue."""
+
+    class Idle:
+        """One short poll of each queue ends, long polls do not."""
+
+        def __init__(self) -> None:
+            self.polls: list[int] = []
+            self.enough = asyncio.Event()
+
+        def sqs(self, _: ClientKey) -> Any:
+            return self
+
+        async def receive_message(self, *, WaitTimeSeconds: int, **_: Any) -> dict[str, Any]:  # noqa: N803
+            if WaitTimeSeconds:
+                self.polls.append(WaitTimeSeconds)
+                if len(self.polls) == MOST_LONG_POLLS:
+                    self.enough.set()
+                await asyncio.Event().wait()
+            return {}
+
+    async def run() -> list[int]:
+        aws = Idle()
+        readers = Readers(aws, lambda _result, _number: None)  # type: ignore[arg-type]
+        key = ClientKey("sqs", "eu-west-1")
+        for number in range(2 * MOST_LONG_POLLS):
+            one = Key("DaemonTask", "n", str(number))
+            readers.join(one, key, f"{URL}{number}", lambda _: None, lambda: None)
+        await asyncio.wait_for(aws.enough.wait(), 10)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await readers.close()
+        return aws.polls
+
+    assert asyncio.run(run()) == [10] * MOST_LONG_POLLS
