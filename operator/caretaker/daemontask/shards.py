@@ -128,9 +128,11 @@ class Shards:
 
     async def load(self, now: float, expected: int = 0) -> None:
         """Read all shards with one consistent list; read those of `expected` by name that it lacks."""
-        items, _ = await self._client.list(
-            self._path, WireConfigMap, params={"labelSelector": self.selector}, page=20
+        # Each may have 1 MiB, also those that others gave the labels.
+        found_items, _ = await self._client.list(
+            self._path, WireConfigMap, each=self._ours, params={"labelSelector": self.selector}, page=4
         )
+        items = [item for item in found_items if item is not None]
         listed = {self._marks.index(item.metadata) for item in items}
         missed = {*range(min(expected, MOST)), *self._shards, *self._suspects, *self._foreign} - listed
         found = await asyncio.gather(*(self._by_name(index) for index in sorted(missed)))
@@ -143,6 +145,9 @@ class Shards:
             else:
                 self._foreign[index] = item.metadata.name
         self.take(items, now, strays)
+
+    def _ours(self, item: WireConfigMap) -> WireConfigMap | None:
+        return item if self._marks.index(item.metadata) is not None else None
 
     def take(self, items: Iterable[WireConfigMap], now: float, strays: Iterable[Shard] = ()) -> None:
         """Take these ConfigMaps, from a list or a watch of `selector`, as the ledger."""

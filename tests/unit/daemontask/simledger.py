@@ -69,7 +69,7 @@ class Server:
             for name, one in self.cluster.configmaps.items()
             if (one.metadata.labels or {}).get(names.LABEL_TASK) == TASK and name not in self.unlisted
         ]
-        return listed, "1"
+        return [options["each"](one) for one in listed], "1"
 
     async def get(self, path: str, type: Any, **options: Any) -> Any:  # noqa: A002
         self._note(f"get {index_of(path)}", path, type, options)

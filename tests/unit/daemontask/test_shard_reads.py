@@ -24,6 +24,15 @@ from unit.daemontask.simledger import (
 )
 
 
+async def test_what_only_has_the_labels_is_not_kept(server: Server, shards: Shards) -> None:
+    """Each may have 1 MiB, and each author of ConfigMaps in the namespace may make thousands."""
+    await shards.load(NOW)
+    each = server.sent[2]["each"]
+    for name, kept in ((MARKS.name(0), True), ("other", False), (MARKS.name(1), False)):
+        one = WireConfigMap(WireMeta(name=name, labels=MARKS.labels(0)), {"a": "x"})
+        assert each(one) is (one if kept else None)
+
+
 async def test_the_requests_in_full(server: Server, shards: Shards) -> None:
     path = f"{CONFIGMAPS}/{MARKS.name(0)}"
     a, b = (encode_entry(ALL[name]) for name in "ab")
@@ -31,7 +40,7 @@ async def test_the_requests_in_full(server: Server, shards: Shards) -> None:
     assert server.sent == (
         CONFIGMAPS,
         WireConfigMap,
-        {"params": {"labelSelector": SELECTOR}, "page": 20},
+        {"each": shards._ours, "params": {"labelSelector": SELECTOR}, "page": 4},
     )
     await shards.load(NOW, 1)
     assert server.sent == (path, WireConfigMap, {})
