@@ -7,9 +7,14 @@ AwsError.
 
 # ruff: noqa: N803 - the parameters' names are AWS's
 from collections.abc import Sequence
-from typing import Protocol, TypedDict
+from typing import Annotated, Protocol, TypedDict
+
+import msgspec
 
 from caretaker.aws.text_limits import Name
+
+# The most that maxResults can ask for.
+Page = Annotated[list[Name], msgspec.Meta(max_length=100)]
 
 
 class Failure(TypedDict, total=False):
@@ -149,14 +154,14 @@ class DescribeTaskDefinitionResult(TypedDict, total=False):
 class ListClustersResult(TypedDict, total=False):
     """nextToken is absent on the last page."""
 
-    clusterArns: list[Name]
+    clusterArns: Page
     nextToken: str
 
 
 class ListContainerInstancesResult(TypedDict, total=False):
     """nextToken is absent on the last page."""
 
-    containerInstanceArns: list[Name]
+    containerInstanceArns: Page
     nextToken: str
 
 

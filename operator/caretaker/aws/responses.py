@@ -28,6 +28,7 @@ from caretaker.aws.text_limits import word
 # Matches "AWS.SimpleQueueService.NonExistentQueue" and "InvalidInstanceID.NotFound", too. For an error
 # without a code botocore sets the digits of the status.
 _CODE: Final = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_.:-]{1,100}")
+BYTES: Final = "Bytes"  # of the body: in ResponseMetadata, beside what botocore has there
 _ERROR: Final = 300  # the lowest HTTP status of an error
 # Elements and attributes of XML, or lists, objects and commas of JSON. A page of 1,000 instances with all
 # their tags has 350,000 elements, a page of container instances 50,000 parts.
@@ -96,7 +97,10 @@ class _Parser:
         if not fault and not parsed.keys() - {"ResponseMetadata"} and shape is not None and shape.members:
             fault = self._fault_of_empty(response["body"])
         fault = fault or fault_of(response["context"]["operation_name"], parsed)
-        return _unreadable(fault, status) if fault else parsed
+        if fault:
+            return _unreadable(fault, status)
+        parsed.setdefault("ResponseMetadata", {})[BYTES] = len(response["body"])
+        return parsed
 
     def _fault_of_empty(self, body: Any) -> str:
         """The fault of a response without any member. botocore accepts some that are not valid."""

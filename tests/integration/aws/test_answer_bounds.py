@@ -18,6 +18,7 @@ from caretaker.aws.connections import EgressCheck
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey, Identity
 from caretaker.aws.large_answers import Hold, kept
+from caretaker.aws.pages import MOST_BYTES, KeptBytes
 from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.session import Options
 from caretaker.obs.metrics import AwsMetrics
@@ -284,3 +285,19 @@ async def test_an_error_of_sts_keeps_nothing_of_the_answer(fake: FakeAws, aws: A
         tracemalloc.stop()
     assert (found.code, found.operation) == (UNREADABLE, "AssumeRole")
     assert kept_bytes < MIB
+
+
+async def test_the_bytes_of_an_answer_are_known(fake: FakeAws, aws: Aws) -> None:
+    """Callers that keep the content of many pages count them."""
+    body = '{"FileShareInfoList": []}'
+    fake.on("ListFileShares", Answer(body))
+    found = await asked(aws, "ListFileShares")
+    with pytest.raises(AwsError, match="its pages have more than 16 MiB"):
+        _add(found, MOST_BYTES // len(body) + 1)
+    _add(found, MOST_BYTES // len(body))
+
+
+def _add(page: Any, times: int) -> None:
+    kept_bytes = KeptBytes()
+    for _ in range(times):
+        kept_bytes.add(page)

@@ -61,3 +61,42 @@ async def test_discovery_is_complete_only_with_every_share(untold: int, circling
     if not told:
         assert {share.arn for share in found.shares} == {arn(1), arn(2), arn(3)}
         assert msgspec.structs.replace(found, shares=()).faults == ()
+
+
+class Endless:
+    """Lists another share on every page, and describes each more than once, and others, too."""
+
+    def __init__(self, size: int, pages: int) -> None:
+        self.lists = 0
+        self._size, self._pages = size, pages
+
+    async def list_file_shares(self, **_: Any) -> Any:
+        self.lists += 1
+        shares = [{"FileShareARN": arn(self.lists)}]
+        marker = {"NextMarker": str(self.lists)} if self.lists < self._pages else {}
+        return {"FileShareInfoList": shares, "ResponseMetadata": {"Bytes": self._size}, **marker}
+
+    async def describe_nfs_file_shares(self, *, FileShareARNList: Sequence[str]) -> Any:  # noqa: N803
+        common = {"GatewayARN": GATEWAY, "LocationARN": "arn:aws:s3:::media", "FileShareStatus": "AVAILABLE"}
+        return {
+            "NFSFileShareInfoList": [{"FileShareARN": one, **common} for one in (*FileShareARNList, "x")] * 3
+        }
+
+
+@pytest.mark.parametrize("regions", [("eu-west-1",), ("eu-west-1", "eu-west-2", "eu-west-3")])
+async def test_of_a_list_without_an_end_16_mib_are_read_in_all_regions_together(
+    regions: tuple[str, ...],
+) -> None:
+    """An endpoint of the spec may have any number of pages of 4 MiB."""
+    client = Endless(4 << 20, 1_000_000)
+    spec = Spec(shares=SharesSpec(discover=Discover()), regions=regions)
+    found = await StorageGatewayShares(dict.fromkeys(regions, client), spec).discover()  # type: ignore[arg-type]
+    assert not found.complete
+    assert all("its pages have more than 16 MiB" in fault for fault in found.faults)
+    assert client.lists <= 4 + len(regions)
+
+
+async def test_shares_that_were_not_asked_for_are_not_kept() -> None:
+    spec = Spec(shares=SharesSpec(discover=Discover()))
+    found = await StorageGatewayShares({"eu-west-1": Endless(1, 1)}, spec).discover()  # type: ignore[dict-item]
+    assert [share.arn for share in found.shares] == [arn(1)]

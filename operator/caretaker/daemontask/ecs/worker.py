@@ -17,7 +17,7 @@ from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.daemontask import EcsSpec
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
-from caretaker.aws.pages import pages
+from caretaker.aws.pages import KeptBytes, pages
 from caretaker.daemontask.ecs.call_failures import ECS, QUEUE, call_failure, unclear
 from caretaker.daemontask.ecs.check import (
     DENIED,
@@ -326,7 +326,7 @@ async def _definition(ecs: Ecs, given: dict[str, Any]) -> Answer:
 async def listed(ecs: Ecs) -> list[str]:
     """The names of all clusters. Raises AwsError, UnclearError."""
     arns: list[str] = []
-    async for answer in pages(ecs.list_clusters, by="nextToken", maxResults=PAGE):
+    async for answer in pages(ecs.list_clusters, by="nextToken", kept=KeptBytes(), maxResults=PAGE):
         if answer.get("clusterArns") is None:
             raise UnclearError("ListClusters answered without clusterArns")
         arns += answer["clusterArns"]

@@ -13,7 +13,7 @@ from caretaker.api.objects import Wire
 from caretaker.api.s3refresh import Spec
 from caretaker.aws import identity
 from caretaker.aws.errors import AwsError, ErrorClass
-from caretaker.aws.pages import pages
+from caretaker.aws.pages import KeptBytes, pages
 from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
 from caretaker.s3refresh import advice
@@ -144,11 +144,11 @@ class StorageGatewayShares(TargetClient):
         undescribed: list[Share] = []
         faults: list[str] = []
         unresolved: dict[str, str] = {}  # ARN -> why its bucket is not known
-        complete = True
+        complete, kept = True, KeptBytes()
         for region, client in self._clients.items():
             try:
                 silent: dict[str, FileShareInfo] = {}
-                async for found in self._described(client, silent):
+                async for found in self._described(client, silent, kept):
                     shares += self._shares(region, found, unresolved)
                 undescribed += [_unseen(one, region) for one in silent.values()]
             except AwsError as error:
@@ -214,11 +214,11 @@ class StorageGatewayShares(TargetClient):
         return shares
 
     async def _described(
-        self, client: StorageGateway, silent: dict[str, FileShareInfo]
+        self, client: StorageGateway, silent: dict[str, FileShareInfo], kept: KeptBytes
     ) -> AsyncIterator[Sequence[FileShare]]:
         """Describes shares, ten at a time. A batch that is refused is split; a single share that is refused
         goes into `silent`."""
-        listed = {share["FileShareARN"]: share async for share in self._listed(client)}
+        listed = {share["FileShareARN"]: share async for share in self._listed(client, kept)}
         for kind in ("NFS", "SMB"):
             arns = [arn for arn, one in listed.items() if one.get("FileShareType", "NFS") == kind]
             batches = [arns[at : at + DESCRIBED_AT_ONCE] for at in range(0, len(arns), DESCRIBED_AT_ONCE)]
@@ -234,14 +234,15 @@ class StorageGatewayShares(TargetClient):
                     else:
                         batches += [[arn] for arn in some]
 
-    async def _listed(self, client: StorageGateway) -> AsyncIterator[FileShareInfo]:
+    async def _listed(self, client: StorageGateway, kept: KeptBytes) -> AsyncIterator[FileShareInfo]:
         """The shares that the spec means, of this client's region."""
         wanted, discover = set(self._spec.shares.file_share_arns), self._spec.shares.discover
         gateways = discover.gateway_arns if discover is not None else ()
         protocols = discover.protocols if discover is not None else ("NFS", "SMB")
         for gateway in gateways or ("",):
             only = {"GatewayARN": gateway} if gateway else {}
-            async for page in pages(client.list_file_shares, by="NextMarker", sent_as="Marker", **only):
+            call = client.list_file_shares
+            async for page in pages(call, by="NextMarker", sent_as="Marker", kept=kept, **only):
                 for one in page["FileShareInfoList"]:
                     meant = not wanted or one["FileShareARN"] in wanted
                     if meant and one.get("FileShareType", "NFS") in protocols:
@@ -264,13 +265,14 @@ def _unseen(one: FileShareInfo, region: str) -> Share:
 
 
 def _all(found: Sequence[FileShare], asked: Sequence[str]) -> Sequence[FileShare]:
-    """Raises if the response omits a share. Its absence does not mean deletion: for a share that does not
-    exist the call fails."""
-    missing = set(asked) - {one["FileShareARN"] for one in found}
+    """Those that were asked for. Raises if the response omits a share. Its absence does not mean deletion:
+    for a share that does not exist the call fails."""
+    described = {one["FileShareARN"]: one for one in found}
+    missing = set(asked) - described.keys()
     if missing:
         fault = f"the answer cannot be read: it lacks {min(missing)}"
         raise AwsError(ErrorClass.TRANSIENT, UNREADABLE, fault, service="storagegateway", operation=DESCRIBE)
-    return found
+    return [described[arn] for arn in asked]
 
 
 def _perhaps_a_folder(error: AwsError) -> bool:
