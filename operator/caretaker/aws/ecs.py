@@ -15,6 +15,8 @@ from caretaker.aws.text_limits import Name
 
 # The most that maxResults can ask for.
 Page = Annotated[list[Name], msgspec.Meta(max_length=100)]
+# Amazon ECS API reference, PlacementConstraint.
+Expression = Annotated[str, msgspec.Meta(max_length=2000)]
 
 
 class Failure(TypedDict, total=False):
@@ -29,7 +31,11 @@ class PlacementConstraint(TypedDict, total=False):
     """type: distinctInstance | memberOf."""
 
     type: str
-    expression: str
+    expression: Expression
+
+
+# A task has 10 at most (API reference, CreateService), with those of its definition.
+Constraints = Annotated[list[PlacementConstraint], msgspec.Meta(max_length=100)]
 
 
 class CapacityProviderStrategyItem(TypedDict, total=False):
@@ -69,7 +75,7 @@ class Service(TypedDict, total=False):
     capacityProviderStrategy: list[CapacityProviderStrategyItem]
     schedulingStrategy: Name
     taskDefinition: Name
-    placementConstraints: list[PlacementConstraint]
+    placementConstraints: Constraints
     deploymentConfiguration: DeploymentConfiguration
     deployments: list[Deployment]
     taskSets: list[Deployment]
@@ -142,7 +148,7 @@ class DescribeContainerInstancesResult(TypedDict, total=False):
 class TaskDefinition(TypedDict, total=False):
     """The members that are read of a revision, which never changes."""
 
-    placementConstraints: list[PlacementConstraint]
+    placementConstraints: Constraints
 
 
 class DescribeTaskDefinitionResult(TypedDict, total=False):

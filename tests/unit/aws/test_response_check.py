@@ -156,6 +156,21 @@ def test_a_name_is_no_longer_than_aws_has_it(operation: str) -> None:
             structure[member] = "x"
 
 
+def test_placement_constraints_are_no_longer_than_ecs_has_them() -> None:
+    """They are searched, and sent back in the filter of a list."""
+    for operation in ("DescribeServices", "DescribeTaskDefinition"):
+        answer = whole(FORMS[operation])
+        found = next(
+            structure for structure, member, _ in places(FORMS[operation], answer) if member == "expression"
+        )
+        found["expression"] = "x" * 2000
+        assert fault_of(operation, answer) == ""
+        found["expression"] += "x"
+        assert "of length <= 2000" in fault_of(operation, answer)
+    service = {**whole(FORMS["DescribeServices"])["services"][0], "placementConstraints": [{}] * 101}
+    assert "of length <= 100" in fault_of("DescribeServices", {"services": [service]})
+
+
 @pytest.mark.parametrize("told", ["", "-1", "1.5", "1e3", "many", "٣", "9" * 16])
 @pytest.mark.parametrize(
     "name",
