@@ -133,7 +133,8 @@ def _enforced(enforced: Enforced, found: Summary) -> ConditionState:
         return "False", *trouble
     if not enforced.hold and enforced.phase == Reason.CHANGING and _only_failing(enforced):
         return _failing(found)
-    if enforced.hold or enforced.phase != Reason.ENFORCED:
+    rests = enforced.phase == Reason.ENFORCED or (enforced.blocked and not enforced.left + enforced.pending)
+    if enforced.hold or not rests:
         return "False", enforced.phase, enforced.message
     if enforced.blocked:
         first = enforced.blocked[0][1]

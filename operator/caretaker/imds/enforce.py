@@ -220,10 +220,10 @@ def _stop(
             f"{breaker.reason}: {breaker.message}. No instance is changed until you run "
             f"`caretaker resume imdspolicy {inputs.me}` or change the spec"
         )
-    if not cases:
-        return None
     if unsettled := _unsettled(record):
         return unsettled
+    if not cases:
+        return None
     return inputs.unproved if inputs.unproved[0] else _too_wide(every, inputs)
 
 
@@ -272,12 +272,12 @@ def _phase(
     inputs: EnforceInput,
 ) -> tuple[str, str]:
     left = len(cases)
-    if not left and not pending:
+    running = [one for one in record.canaries.values() if one.phase != "Failed"]
+    if not (left or pending or running):
         return Reason.ENFORCED, "no instance is left to change"
     message = f"{left} instance(s) left to change, {pending} pending in EC2"
-    if not left or follow:
+    if follow or not (left or running):
         return Reason.CHANGING, message
-    running = [one for one in record.canaries.values() if one.phase != "Failed"]
     if not running:
         return _no_canary(cases, message)
     first = min(
@@ -357,7 +357,7 @@ def _wake(
         times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]
     if (not hold or base.phase == Reason.NODE_NOT_READY) and base.left and not times:
         times.append(READY_SECONDS)
-    if record.unreported and base.left:
+    if record.unreported:
         times.append(WATCH_SECONDS)
     watches = (
         watched_until(one, group.changes, inputs) for group in record.changed for one in group.instances

@@ -303,6 +303,27 @@ ENFORCES = {
         "True Changing",
         "Reconciling",
     ),
+    "an opening change waits until all is applied": (
+        Enforced(phase="Changing", pending=1, blocked=(("i-1", _BLOCKED),)),
+        BAD,
+        "False Changing",
+        "True Changing",
+        "Reconciling",
+    ),
+    "an opening change does not wait for the last canary": (
+        Enforced(phase="CanarySoaking", blocked=(("i-1", _BLOCKED),)),
+        BAD,
+        "False LooseningNotAllowed",
+        "True CanarySoaking",
+        "Stalled",
+    ),
+    "the last canary soaks": (
+        Enforced(phase="CanarySoaking"),
+        Summary(nodes=3, compliant=3),
+        "False CanarySoaking",
+        "True CanarySoaking",
+        "Reconciling",
+    ),
     "the account forbids some": (
         Enforced(phase="Changing", left=1, account_blocked=("no",)),
         BAD,

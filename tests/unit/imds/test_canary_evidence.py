@@ -309,3 +309,36 @@ def test_a_node_that_is_drained_becomes_the_canary_last(worlds: Callable[..., Wo
     alone.apply("p", **QUICK)
     alone.run(10.0)
     assert canary(alone) == "n1"
+
+
+# ---------------------------------------------------------------- Ready, with nothing left to change
+
+
+def test_it_is_not_ready_while_its_last_canary_soaks(worlds: Callable[..., World]) -> None:
+    world = worlds(A, count=1)
+    world.apply("p", **QUICK)
+    world.run(10.0)
+    assert world.ready("p") == "CanarySoaking"
+    world.run(120.0)
+    assert world.ready("p") == "Enforced"
+
+
+def test_it_is_not_ready_while_ec2_does_not_report_a_changed_instance(worlds: Callable[..., World]) -> None:
+    """Nor while its Node is NotReady."""
+    world = worlds(A, count=1)
+    world.apply("p", **QUICK)
+    world.run(30.0)
+    world.ec2.untold = 1
+    world.operator.restart()
+    world.run(5.0)
+    assert world.ready("p") == "NotAsked"
+    world.run(50.0)
+    world.ec2.untold = 0
+    world.run(10.0)
+    assert world.ready("p") == "CanarySoaking"
+    world.cluster.set_ready("n1", False)
+    world.run(5.0)
+    assert world.ready("p") == "NodeNotReady"
+    world.cluster.set_ready("n1", True)
+    world.run(150.0)
+    assert world.ready("p") == "Enforced"

@@ -726,7 +726,7 @@ def test_while_a_node_that_was_changed_is_not_ready_nothing_is_changed() -> None
     back = enforce([found(9, GOOD), *many(3)], inputs(watched=made.changed))
     assert len(back.writes) == 3
     rests = enforce(every[:1], inputs(watched=watched(changed(9))))
-    assert (rests.phase, rests.wake) == ("Enforced", 121.0), "until it need not be watched any more"
+    assert (rests.phase, rests.wake) == ("NodeNotReady", 121.0), "until it need not be watched any more"
     soon = enforce([found(9, GOOD)], inputs(watched=watched(changed(9, at=WALL - 120, applied=True))))
     assert soon.wake == 1.0
     scaled = enforce(every[:1], inputs(watched=watched(changed(9)), tick=0.5))
@@ -740,7 +740,7 @@ def test_while_ec2_does_not_report_what_was_changed_nothing_is_changed() -> None
     assert "unknown whether instance i-9 (node n9) still has its change: EC2 reports no tags" in made.message
     assert made.wake == WATCH_SECONDS
     rests = enforce([one], inputs(watched=made.changed))
-    assert (rests.phase, rests.wake) == ("Enforced", 121.0)
+    assert (rests.phase, rests.wake) == ("NotAsked", WATCH_SECONDS)
     assert len(enforce([found(9, GOOD), *many(3)], inputs(watched=made.changed)).writes) == 3
 
 
