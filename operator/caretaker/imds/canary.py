@@ -159,9 +159,8 @@ class _Step:
         self._unreported: list[CheckedInstance] = []
 
     def record(self) -> Record:
-        stale = tuple(
-            one for one in self._stale if one.result.state != "skipped"
-        )  # a reading decides nothing
+        # A reading of a skipped one decides nothing.
+        stale = tuple(one for one in self._stale if one.result.state != "skipped")
         lists = tuple(self._unready), stale, tuple(self._unreported)
         return Record(self._canaries, self._passed, together(self._changed), tuple(self._faults), *lists)
 
@@ -209,8 +208,11 @@ class _Step:
     def _in_group(self, one: ChangedInstance, canary: GroupCanary) -> ChangeState:
         """An instance of another group stands for none of the canary's."""
         state, checked = self._change_state(one, canary.changes), self._instances.get(one.instance)
-        left = checked is not None and checked.group != (canary.kind, canary.name)
-        return "out" if left and state not in ("gone", "unknown", "left") else state
+        if checked is None or state in ("gone", "unknown"):
+            return state
+        if checked.group != (canary.kind, canary.name) and state != "left":
+            state = "out"
+        return "unknown" if state in ("out", "left") and self._inputs.ungrouped_at(checked) else state
 
     def _why(self, one: ChangedInstance, state: ChangeState, canary: GroupCanary) -> Fault | None:
         """Why the canary has failed."""
@@ -280,12 +282,10 @@ class _Step:
         if not ready or not begins or self._lacks(canary, ones):
             since = canary.since if canary.phase == "Changing" else self._now
             return msgspec.structs.replace(canary, instances=tuple(ones), phase="Changing", since=since)
+        stood = (msgspec.structs.replace(one, ready_since=at) for one, at in zip(ones, tokens, strict=True))
         soaks = msgspec.structs.replace(
             canary,
-            instances=tuple(
-                msgspec.structs.replace(one, ready_since=token)
-                for one, token in zip(ones, tokens, strict=True)
-            ),
+            instances=tuple(stood),
             phase="Soaking",
             since=canary.since if goes_on else format_time(max(self._inputs.wall, late)),
         )

@@ -8,7 +8,7 @@ import msgspec
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange
 from caretaker.imds.change_attempts import NEW, ChangeAttempt, advance, not_applied, overdue
-from caretaker.imds.checks import ObservedInstance, State
+from caretaker.imds.checks import OWN_SECONDS, ObservedInstance, State
 from caretaker.imds.drift import HOP_LIMIT, OptionChange, change_of
 from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, recorded
 from caretaker.imds.safety_checks import Blocked, blocked, ec2_name, parameters
@@ -39,6 +39,11 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         one = self.checked
         runs = one.observed is not None and one.observed.state == "running"
         return one.ready and one.provable and runs
+
+    def due(self, inputs: EnforceInput) -> float:
+        """Seconds until its call may be made: after its backoff, and by a reading that tells its group."""
+        later, since = self.attempt.not_before - inputs.now, inputs.ungrouped_at(self.checked)
+        return max(later, (since - inputs.fresh_since) / inputs.tick + OWN_SECONDS) if since else later
 
     def changes_now(self, inputs: EnforceInput) -> bool:
         """Whether a call is to be made, now or after its backoff. A pending change is sent once more, after

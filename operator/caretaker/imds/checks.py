@@ -23,6 +23,8 @@ State = Literal["skipped", "unknown", "gone", "pending", "drifted", "failed", "c
 # Instance states in which options cannot be changed any more (EC2 API reference, InstanceState).
 ENDED: Final = frozenset(("shutting-down", "terminated"))
 STOPPED: Final = frozenset(("stopping", "stopped"))
+# How long descriptions may lag, also behind our changes (Amazon EC2 API reference, "Eventual consistency").
+OWN_SECONDS: Final = 30.0
 NOT_FOUND: Final = "InstanceNotFound"
 NOT_ASKED: Final = "NotAsked"
 TAGS_MISSING: Final = "TagsNotTold"
@@ -47,6 +49,7 @@ class ObservedInstance(msgspec.Struct, frozen=True, gc=False):
 
     confirmed  a description has these options, and we have not changed them since
     lost       the response lacked the instance or its options
+    ungrouped_at  `at` of the first response without its group's tag, while none confirms that; else 0
     """
 
     options: Options
@@ -61,6 +64,7 @@ class ObservedInstance(msgspec.Struct, frozen=True, gc=False):
         None  # a tag's key is none that the metadata service can show; None: not reported
     )
     at: float = 0.0  # time.monotonic() when EC2 was asked
+    ungrouped_at: float = 0.0
     # By their tags: the launch template and its version that it came from, the cluster as EKS names it, and
     # all clusters that are named.
     template: str = ""

@@ -250,7 +250,7 @@ class _Pick:
         self._canaries[canary.kind, canary.name] = msgspec.structs.replace(after, instances=tuple(instances))
 
     def _send(self, case: Case, changes: Sequence[FieldChange]) -> bool:
-        later = case.attempt.not_before > self._inputs.now
+        later = case.due(self._inputs) > 0
         if case.checked.observed is None or later or not self._free(case.checked):
             return False
         self._write(case.checked, case.options(self._inputs.me, changes))

@@ -88,6 +88,7 @@ def enforce(
     follow = covered(cases, record, inputs)
     if stop is None:
         unknown = {one.group for one in (*elsewhere, *every) if one.result.state == "unknown"}
+        unknown |= {one.checked.group for one in cases if inputs.ungrouped_at(one.checked)}
         choice = choose(cases, follow, record, inputs, unknown)
     elif breaker is not None and inputs.on_failure == "Restore" and inputs.stopped is None:
         choice = restore(instances, record, inputs)
@@ -234,9 +235,10 @@ def _unsettled(record: Record) -> tuple[str, str] | None:
     if not record.unreported:
         return None
     one = record.unreported[0]
+    why = one.result.message or "EC2 has not confirmed its group"
     return Reason.NOT_ASKED, (
-        f"It is unknown whether instance {one.instance} (node {one.node}) still has its change: "
-        f"{one.result.message}. No instance is changed until EC2 reports it"
+        f"It is unknown whether instance {one.instance} (node {one.node}) still has its change: {why}. No "
+        "instance is changed until EC2 reports it"
     )
 
 
@@ -346,7 +348,7 @@ def _wake(
     running = any(one.phase != "Failed" for one in record.canaries.values())
     hold = base.hold and not (base.phase == Reason.NOT_PROBEABLE and running)
     mine = [] if hold else _moving(cases, follow, record, inputs)
-    later = [case.attempt.not_before - inputs.now for case in mine]
+    later = [case.due(inputs) for case in mine]
     times = [seconds for seconds in later if seconds > 0]
     if base.pending or base.writes:
         times.append(POLL_SECONDS)
@@ -356,7 +358,7 @@ def _wake(
         ends = [_ends(one, inputs) for one in record.canaries.values() if one.phase == "Soaking"]
         times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]
     if (not hold or base.phase == Reason.NODE_NOT_READY) and base.left and not times:
-        times.append(READY_SECONDS)
+        times.append(min([READY_SECONDS, *(due for case in cases if (due := case.due(inputs)) > 0)]))
     if record.unreported:
         times.append(WATCH_SECONDS)
     watches = (

@@ -66,6 +66,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     asked_ahead  instances of canaries -> time of the last probe request, if that is in the future
     unproved  (reason, message) of an unexpected result, or of a probe that cannot be used; ("", "") = none
     needed    group -> the hop limit that its pods need, as measured
+    by_tag    a policy selects instances by the tag of their Auto Scaling group
     """
 
     me: str
@@ -109,10 +110,16 @@ class EnforceInput(msgspec.Struct, frozen=True):
     asked_ahead: Mapping[str, float] = {}
     unproved: tuple[str, str] = ("", "")
     needed: Mapping[Group, int] = {}
+    by_tag: bool = False
 
     def fresh(self, observed: ObservedInstance, seconds: float = FRESH_SECONDS) -> bool:
         """Whether it was read in the last `seconds`."""
         return observed.at >= self.fresh_since - (seconds - FRESH_SECONDS) * self.tick
+
+    def ungrouped_at(self, one: CheckedInstance) -> float:
+        """See ObservedInstance; 0 also if nothing depends on the tag of its group."""
+        depends = self.by_tag or (self.canary_instances and one.group == ("", ""))
+        return one.observed.ungrouped_at if depends and one.observed is not None else 0.0
 
 
 def recorded(canary: CanaryStatus | None, watched: Iterable[ChangedGroup]) -> set[str]:

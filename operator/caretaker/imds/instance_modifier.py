@@ -21,10 +21,11 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.services import Rate, read_only
 from caretaker.imds.change_attempts import BACKOFF_SECONDS, ChangeAttempt, advance, failed, sent, unanswered
+from caretaker.imds.checks import OWN_SECONDS
 from caretaker.imds.choice import ASKED, Write
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
-from caretaker.imds.inventory import OWN_SECONDS, Inventory
+from caretaker.imds.inventory import Inventory
 from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.policy_state import Permit, PolicyState, settles_in
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap

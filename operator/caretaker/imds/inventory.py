@@ -27,7 +27,7 @@ from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.pages import pages
-from caretaker.imds.checks import ENDED, ObservedInstance
+from caretaker.imds.checks import ENDED, OWN_SECONDS, ObservedInstance
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +36,6 @@ IDS: Final = 200  # values of all filters of a call together (FilterLimitExceede
 BACKOFF_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
 # From the first pending change to each further read; the last one repeats.
 POLL_SECONDS: Final = (3.0, 6.0, 12.0)
-# How long our own change outranks a description without it (Amazon EC2 API reference, "Eventual
-# consistency").
-OWN_SECONDS: Final = 30.0
 # From a response that lacks an instance to the next one, which counts.
 LOST_SECONDS: Final = 10.0
 # How long a gone instance is remembered: longer than any resyncInterval.
@@ -276,15 +273,17 @@ class Inventory:
     ) -> ObservedInstance:
         """With the previous tags, if the response has none: it would leave its group, and another policy
         might select it. If the group's tag alone is missing, a later response must confirm that."""
-        if one.group or before is None or not before.group:
-            cache.stripped.pop(name, None)
-            return one if one.tagged or before is None else _retagged(one, before)
         if not one.tagged:
-            return _retagged(one, before)
-        if one.at - cache.stripped.setdefault(name, one.at) >= OWN_SECONDS * self._scale:
-            del cache.stripped[name]
+            return one if before is None or before.ungrouped_at else _retagged(one, before)
+        if one.group:
+            cache.stripped.pop(name, None)
             return one
-        return _retagged(one, before)
+        since = cache.stripped.setdefault(name, one.at)
+        if one.at - since >= OWN_SECONDS * self._scale:
+            return one
+        if before is not None and before.group:
+            return _retagged(one, before)
+        return msgspec.structs.replace(one, ungrouped_at=since)
 
     def _keep_own(self, cache: _RegionCache, observed: dict[str, ObservedInstance], asked: float) -> None:
         """A description with the values from before our change does not count for OWN_SECONDS. Values of a

@@ -189,7 +189,9 @@ def _enforce_input(
     candidates: Sequence[Candidate],
 ) -> EnforceInput:
     """With the options of the policy, and the results of its probes."""
-    inputs = msgspec.structs.replace(inputs, options=dict(me.options.given()))
+    terms = (term for policy in plan_input.policies for term in policy.selector.groups)
+    by_tag = any(term.kind == "AutoScalingGroup" for term in terms)
+    inputs = msgspec.structs.replace(inputs, options=dict(me.options.given()), by_tag=by_tag)
     if plan_input.probing is None or verified is None:
         return inputs
     probing, findings, now = plan_input.probing, plan_input.probe_state.findings, plan_input.now

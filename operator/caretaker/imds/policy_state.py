@@ -11,8 +11,8 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import CanaryStatus, ChangedGroup
 from caretaker.api.times import parse_time
 from caretaker.imds.change_attempts import ChangeAttempt
+from caretaker.imds.checks import OWN_SECONDS
 from caretaker.imds.enforce_input import FRESH_SECONDS, Group, recorded
-from caretaker.imds.inventory import OWN_SECONDS
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter
 
 

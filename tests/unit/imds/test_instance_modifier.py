@@ -18,10 +18,11 @@ from caretaker.aws.services import Rate, ReadOnlyError
 from caretaker.imds import instance_modifier as module
 from caretaker.imds import inventory as inventory_module
 from caretaker.imds.change_attempts import ChangeAttempt, failed, refused
+from caretaker.imds.checks import OWN_SECONDS
 from caretaker.imds.choice import Write
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.instance_modifier import AT_ONCE, InstanceModifier
-from caretaker.imds.inventory import OWN_SECONDS, Inventory
+from caretaker.imds.inventory import Inventory
 from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.resource import Read

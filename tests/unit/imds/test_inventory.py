@@ -8,7 +8,8 @@ import pytest
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey
 from caretaker.imds import inventory as module
-from caretaker.imds.inventory import LOST_SECONDS, OWN_SECONDS, Inventory
+from caretaker.imds.checks import OWN_SECONDS
+from caretaker.imds.inventory import LOST_SECONDS, Inventory
 from testing.clock import Clock
 
 HERE = ClientKey("ec2", "eu-west-1")
@@ -619,9 +620,10 @@ async def test_an_instance_that_had_tags_has_them_where_an_answer_tells_none(clo
 async def test_so_has_one_that_is_of_no_auto_scaling_group(clock: Clock) -> None:
     ec2 = Ec2("i-1", tag="kubernetes.io/cluster/prod")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
-    await inventory.get(HERE, {"i-1"}, FRESH)
+    for _ in range(2):
+        await inventory.get(HERE, {"i-1"}, FRESH)
+        clock.now += FRESH
     ec2.instances["i-1"]["Tags"] = []
-    clock.now += FRESH
     seen = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
     assert (seen.tagged, seen.clusters) == (True, ("prod",))
 

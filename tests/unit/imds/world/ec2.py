@@ -174,6 +174,7 @@ class Ec2:
         self.lags: Iterator[float] = itertools.repeat(0.0)
         self.longest_lag = 0.0
         self.untold = 0  # each n-th instance is described without tags; 0 = none
+        self.lacks_group = False  # descriptions lack the tag of the Auto Scaling group alone
         self.denied: set[str] = set()  # instances, by their tags
         self.denied_option: tuple[str, Any] | None = None  # by a condition key
         self.page = 1000
@@ -247,7 +248,8 @@ class Ec2:
 
     def _answer(self, one: Instance, then: Then, at: float) -> dict[str, Any]:
         state = "pending" if at < then.in_force else "applied"
-        tags = [{"Key": key, "Value": value} for key, value in one.tags.items()]
+        lacking = {ASG_TAG} if self.lacks_group else set[str]()
+        tags = [{"Key": key, "Value": value} for key, value in one.tags.items() if key not in lacking]
         lacks = self.untold and one.number % self.untold == 0
         return {
             "InstanceId": one.name,
