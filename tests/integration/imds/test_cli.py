@@ -107,6 +107,15 @@ async def test_plan_tells_what_enforce_would_change_first_and_what_it_would_leav
     assert not fleet.control.calls(MODIFY), "not even a dry run"
 
 
+async def test_plan_names_the_canary_of_nodes_without_a_group(fleet: Fleet, cli: Cli, tmp_path: Path) -> None:
+    """Though only a second reading, half a minute later, would confirm that they have none."""
+    ((_, instance),) = await fleet.add(1, options=SLOW)
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(fleet.body("planned", safety={"allowTightening": ["Tokens"]})))
+    said = await cli("plan", "-f", str(file))
+    assert any(instance in line and "canary" in line for line in said.lines), said.lines
+
+
 async def test_resume_closes_the_breaker(fleet: Fleet, cli: Cli) -> None:
     await fleet.add(1, options=SLOW)
     fleet.control.fault("refuse", count=1, code="DryRunOperation", status=412)

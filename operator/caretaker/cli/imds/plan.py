@@ -32,7 +32,7 @@ from caretaker.imds.gather import gather
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
-from caretaker.imds.plan import Plan, PlanInput
+from caretaker.imds.plan import Member, Plan, PlanInput
 from caretaker.imds.plan import plan as planner
 from caretaker.imds.resource import RawPolicy, Read, policy_path, read
 from caretaker.imds.safety_checks import Blocked
@@ -108,10 +108,20 @@ def _enforced(mine: Read, snapshot: PlanInput, now: float) -> Enforced:
         msgspec.structs.replace(one, enforces=True) if one.name == mine.meta.name else one
         for one in snapshot.policies
     ]
+    members = [_confirmed(one) for one in snapshot.members]
     inputs = enforce_input(mine, regions, now)
-    made = planner(msgspec.structs.replace(snapshot, enforce_input=inputs, policies=policies)).enforced
+    made = planner(
+        msgspec.structs.replace(snapshot, enforce_input=inputs, policies=policies, members=members)
+    ).enforced
     assert made is not None  # noqa: S101 - it has an input of Enforce
     return made
+
+
+def _confirmed(one: Member) -> Member:
+    """As if a later reading had confirmed that it has no group."""
+    if one.observed is None or not one.observed.ungrouped_at:
+        return one
+    return msgspec.structs.replace(one, observed=msgspec.structs.replace(one.observed, ungrouped_at=0.0))
 
 
 def enforce_input(mine: Read, regions: set[str], now: float) -> EnforceInput:
