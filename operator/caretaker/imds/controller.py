@@ -256,6 +256,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
     ) -> Snapshot:
         """The same with the inputs of Enforce."""
         inputs = self._modifier.enforce_input(mine, policy_state, found.targets)
+        inputs = msgspec.structs.replace(inputs, held=policy_state.held, instances=self._instances())
         plan_input = msgspec.structs.replace(found.plan_input, enforce_input=inputs)
         status_input = msgspec.structs.replace(found.status_input, refused=policy_state.refused)
         return msgspec.structs.replace(
@@ -301,8 +302,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         key, mine = self._key(snapshot), snapshot.status_input.read
         self._known(snapshot, key, mine.spec)
         if plan.enforced is not None and snapshot.policy_state is not None:
-            instances = {ref.instance for _, ref in self._nodes.values()}
-            self._modifier.note(snapshot.policy_state, plan.enforced, instances)
+            self._modifier.note(snapshot.policy_state, plan.enforced, self._instances())
             self._watched[key] = plan.enforced.nodes
         elif snapshot.plan_input is not None and not mine.enforces:
             self._modifier.forget(key)
@@ -321,6 +321,8 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         """The status stands: make the changes. Without a probe there would be no evidence of them; a
         canary is restored without."""
         enforced, policy_state = plan.enforced, snapshot.policy_state
+        if enforced is not None and policy_state is not None:
+            policy_state.held = enforced.held
         may = not outcome or (enforced is not None and enforced.breaker is not None)
         if enforced is not None and enforced.writes and policy_state is not None and may:
             mine = snapshot.status_input.read
@@ -338,6 +340,9 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             raise Conflict("the policy has changed")
         if (now.status.canary, now.status.changed) != (enforced.canary, enforced.changed):
             raise Retry(f"status lacks written fields, so no instance is changed: {_CRD}")
+
+    def _instances(self) -> set[str]:
+        return {ref.instance for _, ref in self._nodes.values()}
 
     def _key(self, snapshot: Snapshot) -> Key:
         return Key(KIND, "", snapshot.status_input.read.meta.name)

@@ -22,7 +22,8 @@ from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.change_state import runs
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, has_room, joins, restore
 from caretaker.imds.drift import change_of
-from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, recorded
+from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, Held, recorded
+from caretaker.imds.passed import held_by_others
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import floor, soak, soaked_at, watched_until
 
@@ -55,6 +56,7 @@ class Enforced(msgspec.Struct, frozen=True):
     pending: int = 0
     failing: int = 0  # of `left`: the last attempt failed
     fighting: int = 0
+    held: Held = {}
     account_blocked: tuple[str, ...] = ()  # EC2's error for each instance that an account policy blocks
     slowed: bool = False
     wake: float | None = None
@@ -75,10 +77,8 @@ def enforce(
     items = [known.of(one) for one in every if concerns(one, inputs)]
     cases = _ordered((one for one in items if one.changes_now(inputs)), inputs)
     # Of two Nodes with one instance the one that is not Ready counts.
-    mine = sorted(
-        (one for one in (*elsewhere, *every) if one.instance in changed), key=lambda one: not one.ready
-    )
-    instances = {one.instance: one for one in mine}
+    mine = (one for one in (*elsewhere, *every) if one.instance in changed)
+    instances = {one.instance: one for one in sorted(mine, key=lambda one: not one.ready)}
     blocked = {
         one.checked.instance: [change_of(why.change) for why in one.blocked] for one in items if one.blocked
     }
@@ -107,6 +107,7 @@ def enforce(
         hold=stop is not None or phase == Reason.NOT_PROBEABLE,
         canary=status(choice.record, inputs),
         changed=choice.record.changed,
+        held=held_by_others(every, inputs),
         breaker=breaker,
         closed=closed,
         attempts={

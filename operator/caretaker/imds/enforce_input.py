@@ -11,6 +11,8 @@ from caretaker.imds.checks import CheckResult, ObservedInstance
 from caretaker.imds.merge import DesiredOption
 
 Group = tuple[str, str]  # kind and name; ("", "") = of no group
+# (group, field, value) -> instances on which another policy holds that value.
+Held = Mapping[tuple[Group, str, str], Collection[str]]
 
 BATCH: Final = 100  # changes in one pass
 # Instances are read again before a change, and before a canary passes, if the last read is older.
@@ -67,6 +69,8 @@ class EnforceInput(msgspec.Struct, frozen=True):
     unproved  (reason, message) of an unexpected result, or of a probe that cannot be used; ("", "") = none
     needed    group -> the hop limit that its pods need, as measured
     by_tag    a policy selects instances by the tag of their Auto Scaling group
+    held      values of other policies in the last pass whose status was stored, by this process
+    instances those of all Nodes
     """
 
     me: str
@@ -111,6 +115,8 @@ class EnforceInput(msgspec.Struct, frozen=True):
     unproved: tuple[str, str] = ("", "")
     needed: Mapping[Group, int] = {}
     by_tag: bool = False
+    held: Held = {}
+    instances: Collection[str] = ()
 
     def fresh(self, observed: ObservedInstance, seconds: float = FRESH_SECONDS) -> bool:
         """Whether it was read in the last `seconds`."""

@@ -1,18 +1,15 @@
 """The passed changes: what a canary has shown, and for how long that counts. Pure."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from caretaker.api.imds import FieldChange, GroupCanary, PassedChange
 from caretaker.api.times import format_time
 from caretaker.imds.drift import text
-from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group
+from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group, Held
 
 Passed = dict[tuple[Group, FieldChange], PassedChange]
-# (group, field, value) -> number of nodes on which another policy holds that value.
-Held = Mapping[tuple[Group, str, str], int]
 
 
 def passed_changes(canary: GroupCanary, inputs: EnforceInput, held: Held) -> Passed:
@@ -22,7 +19,7 @@ def passed_changes(canary: GroupCanary, inputs: EnforceInput, held: Held) -> Pas
     return {
         (group, one): PassedChange(
             *(*group, one.field, one.before, one.after, at, proved, expected),
-            held=held.get((group, one.field, one.before), 0),
+            held=len(held.get((group, one.field, one.before), ())),
         )
         for one in canary.changes
     }
@@ -43,32 +40,46 @@ def held_by_others(every: Sequence[CheckedInstance], inputs: EnforceInput) -> He
     }
     if not any(others.values()):
         return {}
-    return Counter((one.group, *value) for one in every for value in others[id(one.desired)])
+    held: dict[tuple[Group, str, str], set[str]] = {}
+    for one in every:
+        for value in others[id(one.desired)]:
+            held.setdefault((one.group, *value), set()).add(one.instance)
+    return held
 
 
 def still_wanted(inputs: EnforceInput, every: Sequence[CheckedInstance], held: Held) -> Passed:
     """Those to the values of the spec which, if there is a probe, had the result that is expected now. A
-    value that another policy held and releases is not the one that the canary had."""
+    value that another policy held and releases is not the one that the canary had: the instances are known by
+    name from the last pass of this process, else by their number."""
     wanted: Passed = {}
     for one in inputs.canary.passed if inputs.canary is not None else ():
         if text(inputs.options.get(one.field)) == one.after and _proved(one, inputs):
             wanted[(one.kind, one.name), FieldChange(one.field, one.before, one.after)] = one
-    counts = {key: held.get((key[0], key[1].field, key[1].before), 0) for key in wanted}
     fewer: dict[Group, list[FieldChange]] = {}
-    for (group, change), one in wanted.items():
-        if counts[group, change] < one.held:
+    left: dict[str, list[tuple[Group, FieldChange]]] = {}
+    for key, one in wanted.items():
+        group, change = key
+        value = group, change.field, change.before
+        now, before = held.get(value, ()), inputs.held.get(value, ())
+        # Only a Node that is deleted takes one off: of any other one the policy may decide later.
+        gone = sum(instance not in inputs.instances for instance in before)
+        count = max(len(now), one.held - gone)
+        wanted[key] = one if count == one.held else msgspec.structs.replace(one, held=count)
+        if len(now) < count:
             fewer.setdefault(group, []).append(change)
-    released = {
-        (some.group, change)
-        for some in (every if fewer else ())
-        for change in fewer.get(some.group, ())
-        if _has(some, change, inputs)
-    }
-    return {
-        key: one if counts[key] == one.held else msgspec.structs.replace(one, held=counts[key])
-        for key, one in wanted.items()
-        if key not in released
-    }
+        for instance in before:
+            if instance not in now:
+                left.setdefault(instance, []).append(key)
+    by_number = ((some, (some.group, change)) for some in every for change in fewer.get(some.group, ()))
+    by_name = ((some, key) for some in every for key in left.get(some.instance, ()))
+    released = _having(by_number if fewer else (), inputs) | _having(by_name if left else (), inputs)
+    return {key: one for key, one in wanted.items() if key not in released}
+
+
+def _having(
+    some: Iterable[tuple[CheckedInstance, tuple[Group, FieldChange]]], inputs: EnforceInput
+) -> set[tuple[Group, FieldChange]]:
+    return {key for one, key in some if _has(one, key[1], inputs)}
 
 
 def _proved(one: PassedChange, inputs: EnforceInput) -> bool:

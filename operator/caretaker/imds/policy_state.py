@@ -12,7 +12,7 @@ from caretaker.api.imds import CanaryStatus, ChangedGroup
 from caretaker.api.times import parse_time
 from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.checks import OWN_SECONDS
-from caretaker.imds.enforce_input import FRESH_SECONDS, Group, recorded
+from caretaker.imds.enforce_input import FRESH_SECONDS, Group, Held, recorded
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter
 
 
@@ -55,6 +55,7 @@ class PolicyState:
         self.waits: set[str] = set()  # instances whose attempt waits for EC2
         self.inherited: set[str] | None = None  # instances in the first status; None: not read yet
         self.inherited_at = 0.0
+        self.held: Held = {}  # in the last pass whose status was stored
 
     @property
     def refused(self) -> tuple[str, str] | None:

@@ -645,18 +645,49 @@ FREED: Final = found(2)
         pytest.param(1, [found(1, BAD, Q), FREED], 1, id="it holds as many"),
         pytest.param(0, [found(1, BAD, Q), FREED], 1, id="it holds more"),
         pytest.param(2, [found(1, BAD, Q), FREED], None, id="it releases one"),
-        pytest.param(2, [found(1, BAD, Q)], 1, id="one went"),
-        pytest.param(1, [found(2, GOOD)], 0, id="one went, and the others have the value"),
-        pytest.param(1, [found(2, group=("G", "b"))], 0, id="another group differs"),
+        pytest.param(2, [found(1, BAD, Q)], 2, id="one is not selected any more"),
+        pytest.param(1, [found(2, GOOD)], 1, id="one has the value"),
+        pytest.param(1, [found(2, group=("G", "b"))], 1, id="another group differs"),
         pytest.param(1, [found(2, GOOD, unasked="away")], None, id="one is unknown"),
-        pytest.param(1, [found(2, state="terminated")], 0, id="one has ended"),
-        pytest.param(1, [found(2, Options(3, "required", "enabled"))], 0, id="one has a third value"),
+        pytest.param(1, [found(2, state="terminated")], 1, id="one has ended"),
+        pytest.param(1, [found(2, Options(3, "required", "enabled"))], 1, id="one has a third value"),
     ],
 )
 def test_what_another_policy_releases_has_to_pass_again(
     held: int, every: list[CheckedInstance], counts: int | None
 ) -> None:
+    """A new process knows the number alone."""
     before = inputs(canary=canaries(stood=(msgspec.structs.replace(passed(RAISE), held=held),)))
+    made = step({}, {}, before, every=every)
+    assert [one.held for one in made.passed.values()] == ([] if counts is None else [counts])
+
+
+OTHER: Final = found(4, BAD, Q)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "every", "counts"),
+    [
+        pytest.param("12", [found(1, BAD, Q), FREED], None, id="one is released"),
+        pytest.param("124", [found(1, BAD, Q), FREED, OTHER], None, id="another is taken"),
+        pytest.param("1234", [found(1, BAD, Q), found(2, GOOD), found(3), OTHER], 2, id="as many are held"),
+        pytest.param("13", [found(1, BAD, Q), found(3)], 1, id="its Node is deleted"),
+        pytest.param("123", [found(1, BAD, Q), found(3)], None, id="it is not selected, and one differs"),
+        pytest.param("123", [found(1, BAD, Q), found(3, GOOD)], 2, id="it is not selected"),
+        pytest.param("3", [found(3)], 0, id="both Nodes are deleted"),
+        pytest.param("23", [FREED, found(3)], None, id="one is deleted, the other is released"),
+        pytest.param("12", [found(1, BAD, Q), found(2, group=("G", "b"))], None, id="with another group"),
+    ],
+)
+def test_what_another_policy_releases_is_known_by_its_name(
+    nodes: str, every: list[CheckedInstance], counts: int | None
+) -> None:
+    """The other policy held it on i-1 and i-2."""
+    before = inputs(
+        canary=canaries(stood=(msgspec.structs.replace(passed(RAISE), held=2),)),
+        held={(GROUP, HOP, "1"): {"i-1", "i-2"}, (GROUP, HOP, "3"): {"i-3"}},
+        instances={f"i-{number}" for number in nodes},
+    )
     made = step({}, {}, before, every=every)
     assert [one.held for one in made.passed.values()] == ([] if counts is None else [counts])
 

@@ -213,6 +213,41 @@ def test_what_has_passed_goes_on_to_count_while_the_exception_stands(held: World
     assert len(held.judge.sends) - before == 5
 
 
+def test_a_node_of_the_exception_that_is_deleted_is_not_released(held: World) -> None:
+    """Though nodes join with the previous value at that moment."""
+    before = len(held.judge.sends)
+    for node in ("n1", "n2"):
+        held.end(node)
+        for _ in range(3):
+            held.join(A, team="y")
+        held.run(30.0)
+    assert len(held.judge.sends) - before == 6
+
+
+def test_one_that_is_released_as_another_is_taken_counts(held: World) -> None:
+    held.harmful.add((A, HOP, 1))
+    held.run(60.0)
+    before = len(held.judge.sends)
+    held.label("n1", held.cluster.nodes["n1"].labels | {TEAM: "y"})
+    held.join(A, team="x")
+    held.run(600.0)
+    assert (len(held.judge.sends) - before, states(held)) == (1, ("BreakerOpen", "CanaryLost"))
+
+
+def test_one_that_is_released_after_its_policy_did_not_select_it_counts(held: World) -> None:
+    """All others have the value by then."""
+    selector = {"nodeSelector": {"matchExpressions": [{"key": TEAM, "operator": "Exists"}]}}
+    held.apply("p", selector=selector)
+    held.harmful.add((A, HOP, 1))
+    labels = held.cluster.nodes["n1"].labels
+    held.label("n1", {LABELS[A[0]]: A[1]})
+    held.run(60.0)
+    before = len(held.judge.sends)
+    held.label("n1", labels | {TEAM: "y"})
+    held.run(600.0)
+    assert (len(held.judge.sends) - before, states(held)) == (1, ("BreakerOpen", "CanaryLost"))
+
+
 # ---------------------------------------------------------------- its Node
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 
 from caretaker.api.conditions import find
-from unit.imds.test_canary_evidence import HOP, QUICK
+from unit.imds.test_canary_evidence import HOLDS, HOP, LOWER, QUICK
 from unit.imds.test_evidence import right
 from unit.imds.test_incidents import A, B, canary
-from unit.imds.world.truth import Group
+from unit.imds.world.truth import TEAM, Group
 from unit.imds.world.world import World
 
 NONE: Final[Group] = ("", "")
@@ -155,6 +155,30 @@ def test_an_instance_that_failed_as_a_canary_stays_behind_the_others(make: Calla
     world.ec2.lacks_group = False
     world.run(60.0, until=lambda: bool(world.judge.sends))
     assert [one for _, _, one in world.judge.sends] not in ([], [world.instance_of(node).name])
+
+
+@pytest.mark.parametrize("selector", [{}, {"groups": [{"kind": B[0], "names": [B[1]]}]}])
+@pytest.mark.parametrize("lacks", ["the group's", "all"])
+def test_what_an_exception_releases_meanwhile_has_to_pass_again(
+    make: Callable[..., World], lacks: str, selector: dict[str, Any]
+) -> None:
+    world = make(0)
+    for _ in range(6):
+        world.join(B, team="x", options={HOP: 3})
+    world.apply("p", **LOWER | {"selector": selector})
+    world.run(2_400.0)
+    world.apply("exception", **HOLDS | {"selector": {"nodeSelector": {"matchLabels": {TEAM: "x"}}}})
+    world.run(1_200.0)
+    assert (world.ready("exception"), world.ready("p")) == ("Enforced", "Enforced")
+    world.harmful.add((B, HOP, 1))
+    world.ec2.lacks_group, world.ec2.untold = lacks == "the group's", int(lacks == "all")
+    world.operator.restart()
+    world.run(10.0)
+    world.delete("exception")
+    world.run(LAGS - 10.0)
+    world.ec2.lacks_group, world.ec2.untold = False, 0
+    world.run(2_400.0)
+    assert (world.ready("p"), len(world.judge.harmed)) == ("BreakerOpen", 1)
 
 
 def test_nodes_without_a_group_are_changed_once_that_is_confirmed(make: Callable[..., World]) -> None:
