@@ -27,7 +27,7 @@ from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.metrics import PolicyMetrics
-from caretaker.imds.policy_state import Permit, PolicyState, settles_in
+from caretaker.imds.policy_state import Permit, PolicyState
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap
 from caretaker.imds.resource import Read, user_of
 from caretaker.kube.errors import NotLeader
@@ -102,7 +102,7 @@ class InstanceModifier:
         state.inherit(recorded(mine.status.canary, mine.status.changed), time.monotonic())
         state.land(mine.status.canary, mine.status.changed)
         self._leads_since = min(self._leads_since, now)
-        held = settles_in(mine.status.canary, now - self._leads_since)
+        held = state.settles_in(mine.status.canary, now - self._leads_since)
         return EnforceInput(
             me=mine.meta.name,
             generation=mine.meta.generation,

@@ -27,12 +27,6 @@ class Permit(msgspec.Struct, frozen=True):
     refusals: int = 0
 
 
-def settles_in(canary: CanaryStatus | None, leads_for: float) -> float:
-    """Seconds until each reading that counts shows the changes of the previous leader. A policy for which it
-    has changed instances would else take an old value for one of which a change has passed."""
-    return max(OWN_SECONDS + FRESH_SECONDS - leads_for, 0.0) if canary is not None else 0.0
-
-
 class PolicyState:
     """The in-memory state of one policy."""
 
@@ -55,6 +49,7 @@ class PolicyState:
         self.waits: set[str] = set()  # instances whose attempt waits for EC2
         self.inherited: set[str] | None = None  # instances in the first status; None: not read yet
         self.inherited_at = 0.0
+        self.settles = False  # status had a canary or passed changes
         self.held: Held = {}  # in the last pass whose status was stored
 
     @property
@@ -78,6 +73,13 @@ class PolicyState:
             if one.applied and one.instance in self.landing:
                 self.landing.discard(one.instance)
                 self.changed[one.instance] = parse_time(one.at) or 0.0
+
+    def settles_in(self, canary: CanaryStatus | None, leads_for: float) -> float:
+        """Seconds until each reading that counts shows the changes of the previous leader. A policy for which
+        it has changed instances would else take an old value for one of which a change has passed, or may
+        pass: also if no passed change counts any more."""
+        self.settles = self.settles or canary is not None
+        return max(OWN_SECONDS + FRESH_SECONDS - leads_for, 0.0) if self.settles else 0.0
 
     def soaking(self, canary: CanaryStatus | None, now: float) -> None:
         """Soaks that begin now, and those that continue. One that began in another process counts from here:
