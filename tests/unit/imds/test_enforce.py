@@ -1,6 +1,6 @@
 """What Enforce changes now, gate by gate."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -10,7 +10,7 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.imds.cases import with_failure
 from caretaker.imds.change_attempts import ChangeAttempt, failed, sent
 from caretaker.imds.enforce import AHEAD, PASS_SECONDS, POLL_SECONDS, READY_SECONDS, Enforced, enforce
-from caretaker.imds.enforce_input import BATCH, WATCH_SECONDS
+from caretaker.imds.enforce_input import BATCH, WATCH_SECONDS, Group
 from caretaker.imds.merge import PolicyOptions
 from unit.imds.enforcing import (
     BAD,
@@ -906,3 +906,52 @@ def test_a_probe_is_asked_for_soon_after_a_soak_has_begun() -> None:
         waits = canaries(canary("Soaking", 1, since=WALL - ago))
         later = enforce([found(1, GOOD), found(2)], inputs(canary=waits, proved=frozenset()))
         assert (later.wake, "waits for its probe" in later.message) == (READY_SECONDS, True)
+
+
+# ---------------------------------------------------------------- without a group
+
+NONE: Final = ("", "")
+
+
+@pytest.mark.parametrize(
+    ("since", "more", "wake"),
+    [
+        (995.0, {}, 25.0),
+        (995.0, {"tick": 0.5}, 20.0),
+        (995.0, {"attempts": {"i-1": msgspec.structs.replace(FAILED, not_before=1_040.0)}}, 40.0),
+        (995.0, {"canary": None}, READY_SECONDS),
+        (1_010.0, {"canary": None}, 10.0),
+        (1_019.0, {}, 1.0),
+    ],
+)
+def test_one_without_a_group_waits_until_a_reading_may_confirm_that(
+    since: float, more: dict[str, Any], wake: float
+) -> None:
+    one = found(1, group=NONE, at=1_000.0, ungrouped_at=990.0)
+    stood = canaries(stood=(passed(RAISE, NONE),))
+    made = enforce([one], inputs(**{"canary": stood, "fresh_since": since, "now": 1_000.0, **more}))
+    assert (made.writes, made.ahead, made.left, made.wake) == ((), (), 1, wake)
+
+
+def test_it_is_changed_by_that_reading() -> None:
+    stood = canaries(stood=(passed(RAISE, NONE),))
+    due = inputs(canary=stood, fresh_since=1_020.0)
+    made = enforce([found(1, group=NONE, at=1_000.0, ungrouped_at=990.0)], due)
+    assert (made.ahead, made.wake) == (((HERE, "i-1"),), 0.1)
+    assert written(enforce([found(1, group=NONE, at=1_020.0)], due)) == ["i-1"]
+
+
+@pytest.mark.parametrize(
+    ("group", "more", "waits"),
+    [
+        (GROUP, {}, False),
+        (GROUP, {"by_tag": True}, True),
+        (NONE, {"canary_instances": 0}, False),
+        (NONE, {"canary_instances": 0, "by_tag": True}, True),
+    ],
+)
+def test_it_waits_only_where_something_depends_on_the_tag(
+    group: Group, more: dict[str, Any], waits: bool
+) -> None:
+    one = found(1, group=group, at=1_000.0, ungrouped_at=990.0)
+    assert written(enforce([one], inputs(fresh_since=995.0, **more))) == ([] if waits else ["i-1"])
