@@ -639,6 +639,34 @@ async def test_the_tags_of_one_that_another_policys_look_did_not_ask_for_are_kep
     assert (await inventory.get(HERE, {"i-2"}, FRESH)).instances["i-2"].group == "dind"
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+async def test_that_one_has_no_group_is_confirmed_half_a_minute_after_the_first_response(
+    clock: Clock, scale: float
+) -> None:
+    """Also after its group was reported in between."""
+    ec2, half = Ec2("i-1", tag="kubernetes.io/cluster/prod"), OWN_SECONDS * scale
+    inventory = Inventory(lambda _: ec2, scale)  # type: ignore[arg-type,return-value]
+    tags = ec2.instances["i-1"]["Tags"]
+    grouped = [*tags, {"Key": "aws:autoscaling:groupName", "Value": "dind"}]
+
+    async def read(after: float, *, tags: list[dict[str, str]]) -> tuple[str, float]:
+        clock.now += after
+        ec2.instances["i-1"]["Tags"] = tags
+        await inventory.again(HERE, {"i-1"}, clock.now)
+        seen = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
+        return seen.group, seen.ungrouped_at
+
+    first = clock.now
+    assert await read(0.0, tags=tags) == ("", first)
+    assert await read(half - 1.0, tags=tags) == ("", first)
+    assert await read(1.0, tags=tags) == ("", 0.0)
+    assert await read(1.0, tags=tags) == ("", 0.0)
+    assert await read(1.0, tags=grouped) == ("dind", 0.0)
+    assert await read(1.0, tags=tags) == ("dind", 0.0)
+    assert await read(half - 1.0, tags=tags) == ("dind", 0.0)
+    assert await read(1.0, tags=tags) == ("", 0.0)
+
+
 async def test_one_of_which_no_tags_were_ever_told_is_not_taken_for_one_without(clock: Clock) -> None:
     ec2 = Ec2("i-1")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
