@@ -237,6 +237,22 @@ def test_one_that_moves_to_another_group_stands_for_neither(when: str) -> None:
         assert (phase(unknown), unknown.faults) == (when, ()), "nor is its group known"
 
 
+@pytest.mark.parametrize("when", ["Changing", "Soaking"])
+def test_one_that_moves_as_another_policy_wins_it_ends_its_canary_without_a_fault(when: str) -> None:
+    moved = found(1, GOOD, PolicyOptions("q", 200, Options(3)), group=("AutoScalingGroup", "b"))
+    made = stepped(moved, canary=canaries(canary(when, 1)))
+    assert (made.canaries, instances(made), made.faults) == ({}, ["i-1"], ())
+
+
+def test_one_that_has_ended_is_lost_whatever_its_group() -> None:
+    """Its last description may lack its tags."""
+    for since in (0.0, 990.0):
+        one = found(1, GOOD, group=("", ""), state="terminated", ungrouped_at=since)
+        made = stepped(one, canary=canaries(canary("Soaking", 1)))
+        assert (phase(made), reasons(made)) == ("Failed", ["CanaryLost"])
+        assert "was terminated" in made.faults[0].message
+
+
 def test_one_that_another_hand_sets_to_a_third_value_after_ec2_took_the_change_fails_the_canary() -> None:
     both, third = canaries(canary("Changing", 1)), found(1, Options(7, "required"))
     taken = sent(ChangeAttempt(), 990.0, {"HttpPutResponseHopLimit": 2})

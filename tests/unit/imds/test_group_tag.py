@@ -141,6 +141,17 @@ def test_a_canary_is_not_taken_for_one_that_has_left(
     assert right(world) != leaves
 
 
+def test_a_canary_without_a_group_goes_on(make: Callable[..., World]) -> None:
+    """Whether it has one is not at stake: it is of the group that it is taken for."""
+    world = make(3, NONE)
+    world.apply("p", **QUICK)
+    world.run(60.0)
+    assert world.ready("p") == "CanarySoaking"
+    world.operator.restart()
+    world.run(5.0)
+    assert world.ready("p") == "CanarySoaking"
+
+
 def test_an_instance_that_failed_as_a_canary_stays_behind_the_others(make: Callable[..., World]) -> None:
     world = make(3, B)
     world.apply("p", **QUICK)
