@@ -213,8 +213,8 @@ def test_what_needs_no_change_needs_no_confirmation(make: Callable[..., World]) 
     for node in world.cluster.nodes:
         world.ec2.put(world.instance_of(node), takes=0.0, HttpPutResponseHopLimit=2)
     world.apply("p", **QUICK)
-    world.run(599.0)
-    assert (world.ready("p"), described(world)) == ("Enforced", 1)
+    world.run(3_599.0)
+    assert (world.ready("p"), described(world)) == ("Enforced", 6), "once each resyncInterval"
 
 
 @pytest.mark.parametrize("group", [A, ("KarpenterNodePool", "k"), B])
