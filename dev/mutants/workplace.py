@@ -23,7 +23,7 @@ READ: Final = (
     *("crds", "docs", "deploy", "examples", "helm", "dev", "operator"),
     *("README.md", "CONTRIBUTING.md"),
 )
-# Which tests hold a module, beside those of its own package.
+# Packages whose tests cover a module, beside its own.
 HELD_BY: Final = {"api.imds": "imds", "api.objects": "daemontask"}
 # Its one function runs while it is imported, where no mutant is in force.
 AT_IMPORT: Final = frozenset(("api.podtypes",))
@@ -68,7 +68,7 @@ def modules(kind: str) -> list[str]:
 
 
 def _has_functions(file: Path) -> bool:
-    """mutmut passes over those with a decorator, but for these two."""
+    """Whether mutmut can change it: it skips decorated functions, except class and static methods."""
     found = ast.walk(ast.parse(file.read_text())) if file.is_file() else ()
     return any(
         isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)

@@ -267,7 +267,8 @@ class GroupCanary(ChangedGroup, frozen=True):
 
 class PassedChange(Wire, frozen=True):
     """A change that passed on the canary of a group. `proved`: with a probe; `expected`: its expected result,
-    "" = not recorded; `held`: nodes of the group on which another policy holds `before`."""
+    "" = not recorded; `held`: nodes of the group on which another policy holds `before`, or held it and which
+    were not deleted."""
 
     kind: str
     name: str

@@ -111,8 +111,8 @@ class ClientKey(msgspec.Struct, frozen=True):
     """One client: service as boto3 names it, region, endpoint ("" = AWS_ENDPOINT_URL_*, else AWS's own).
 
     `once`: botocore does not retry, for calls that must not be repeated after a lost response.
-    `namespace`: of the resource, or for one without the endpoint; only with an endpoint. Its calls have a
-    share of the threads for endpoints.
+    `namespace`: that of the resource; its endpoint if it has none; empty without an endpoint. Its calls have
+    a share of the threads for endpoints.
     """
 
     service: str

@@ -22,7 +22,7 @@ class Turns:
         self._free = limit
         self._lock = threading.Lock()
         self._waiting: list[tuple[str, threading.Event]] = []
-        self._had: Counter[str] = Counter()  # by owner, since nobody waited
+        self._had: Counter[str] = Counter()  # turns by owner, since the last time that none waited
 
     def take(self, owner: str, seconds: float) -> bool:
         """Wait for a turn; False if there was none in time."""

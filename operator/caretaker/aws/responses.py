@@ -130,7 +130,7 @@ def _received(body: bytes, status: int) -> dict[str, Any]:
 
 
 def _check_parts(body: bytes) -> None:
-    """Of JSON. Commas of texts count."""
+    """Of JSON. Commas within strings count, too."""
     if len(body) > MOST_PARTS and sum(body.count(mark) for mark in (b"[", b"{", b",")) > MOST_PARTS:
         raise ResponseParserError
 

@@ -49,7 +49,8 @@ class Options(msgspec.Struct, frozen=True):
                        threads to others
     polls              long polls at a time
     endpoint_threads, endpoint_polls  the same for endpoints from a spec, in threads of their own
-    endpoint_each, endpoint_polls_each  of them for one namespace
+    endpoint_each, endpoint_polls_each  of them for one namespace, or one endpoint of resources without a
+                                        namespace
     instance_identity  take credentials from the instance metadata service where there are no others
     connect_seconds, read_seconds  of one request that is no long poll; the Lease must outlive their sum
     egress_check       checks the addresses of endpoints from a spec. None: no check, for commands that a user

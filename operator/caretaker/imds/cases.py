@@ -41,7 +41,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         return one.ready and one.provable and runs
 
     def due(self, inputs: EnforceInput) -> float:
-        """Seconds until its call may be made: after its backoff, and by a reading that tells its group."""
+        """Seconds until its call may be made: after its backoff, and a reading that confirms its group."""
         later, since = self.attempt.not_before - inputs.now, inputs.ungrouped_at(self.checked)
         return max(later, (since - inputs.fresh_since) / inputs.tick + OWN_SECONDS) if since else later
 

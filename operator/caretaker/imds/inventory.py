@@ -378,7 +378,7 @@ def _retagged(observed: ObservedInstance, before: ObservedInstance) -> ObservedI
 def cluster_tag(instances: Iterable[Instance]) -> Filter | None:
     """The most frequent cluster tag of these instances; None = no instance has one."""
     count: Counter[tuple[str, str]] = Counter()
-    for instance in instances:  # an answer may have 15,000 tags: once through them, without calls of our own
+    for instance in instances:  # an answer may have 15,000 tags: one loop without calls
         count.update(
             {
                 (f"tag:{EKS_TAG}", tag["Value"]) if key == EKS_TAG else ("tag-key", key)

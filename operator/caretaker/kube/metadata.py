@@ -227,6 +227,7 @@ class MetadataSession:
             if text is not None and response.page is not None:
                 limit.answered(len(text))
                 return response
+            response.close()
             limit.shrink()
 
     async def close(self) -> None:

@@ -228,7 +228,8 @@ class Poller:
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             # One long poll, or several short ones while a backlog comes in. The first shows at once whether
-            # the queue can be read. What is expected keeps others waiting, so it is not for as long as 20 s.
+            # the queue can be read. Expected bytes keep other queues waiting, so such a receive is no long
+            # poll.
             wait = self.reading.wait if width == 1 and self.connected and not expected else 0
             answers = await self._receive_all(width, number, expected, wait)
             error = next((one for one in answers if isinstance(one, BaseException)), None)

@@ -114,7 +114,7 @@ async def test_roles_that_are_not_assumed_are_in_the_share(endpoint: FakeAws, go
 async def test_of_resources_without_a_namespace_each_endpoint_has_a_share(
     endpoint: FakeAws, good: FakeAws
 ) -> None:
-    """Policies of the whole cluster: one whose endpoint is dead delays no other."""
+    """Policies of the whole cluster: one whose endpoint does not answer delays no other."""
 
     def key(url: str, role: str) -> ClientKey:
         aws = AwsSpec("eu-west-1", ROLE if role else "", role, endpoint_urls={"ec2": url, "sts": url})

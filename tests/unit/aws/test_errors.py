@@ -171,7 +171,7 @@ def test_a_refresh_of_credentials_within_a_call_is_told_as_what_it_is() -> None:
 def test_no_message_quotes_the_signed_request(between: str) -> None:
     quoted = (
         f"The request signature we calculated does not match.{between}The Canonical String for this request "
-        "should have been 'POST / x-amz-security-token:very-secret'"
+        "should have been\n'POST\n/\nx-amz-security-token:very-secret'"
     )
     found = read(answered("SignatureDoesNotMatch", quoted, 403))
     assert "very-secret" not in f"{found} {found!r} {found.message}"

@@ -1,7 +1,9 @@
 """Large answers take turns, and so do their owners."""
 
 import threading
+import time
 from collections.abc import Callable
+from queue import SimpleQueue
 
 from caretaker.aws.large_answers import Hold, Turns
 
@@ -16,21 +18,21 @@ def waiting(turns: Turns, owner: str, then: Callable[[], None]) -> threading.Thr
 
     thread = threading.Thread(target=wait)
     thread.start()
-    ready = threading.Event()
+    deadline = time.monotonic() + 30
     while len(turns._waiting) == before:
-        ready.wait(0.001)
+        assert time.monotonic() < deadline
+        thread.join(0.001)
     return thread
 
 
 def test_owners_take_turns_however_many_answers_one_has() -> None:
-    turns, order = Turns(1), list[str]()
+    turns, begun, order = Turns(1), SimpleQueue[str](), list[str]()
     assert turns.take("first", 0)
-    threads = [waiting(turns, one, lambda one=one: order.append(one)) for one in ("a", "a", "a", "b", "c")]
-    for _ in threads:
-        count = len(order)
+    for one in ("a", "a", "a", "b", "c"):
+        waiting(turns, one, lambda one=one: begun.put(one))
+    for _ in range(5):
         turns.end()
-        while len(order) == count:
-            threading.Event().wait(0.001)
+        order.append(begun.get(timeout=30))
     assert order == ["a", "b", "c", "a", "a"]
     turns.end()
     assert turns.take("a", 0)

@@ -167,6 +167,7 @@ def test_placement_constraints_are_no_longer_than_ecs_has_them() -> None:
         assert fault_of(operation, answer) == ""
         found["expression"] += "x"
         assert "of length <= 2000" in fault_of(operation, answer)
+    assert "of length <= 100" in fault_of("ListClusters", {"clusterArns": ["a"] * 101})
     service = {**whole(FORMS["DescribeServices"])["services"][0], "placementConstraints": [{}] * 101}
     assert "of length <= 100" in fault_of("DescribeServices", {"services": [service]})
 

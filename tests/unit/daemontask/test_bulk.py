@@ -295,7 +295,7 @@ def test_a_turn_is_not_kept_for_later(make: Make, spec: dict[str, Any], running:
 
 
 def test_the_dry_run_of_a_large_template_waits_for_its_turn(make: Make) -> None:
-    """Its author may change the spec as often as he likes."""
+    """Its author may change the spec as often at any rate."""
     world = make(template=LARGE)
     states = world.act(0).task_states
     states._bulk_of(KEY).take(FREE + 1792 * KIB, world.clock.now)

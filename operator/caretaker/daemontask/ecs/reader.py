@@ -45,7 +45,7 @@ Counted = Callable[[str, int], None]
 
 class Reader:
     """The reader of one queue; runs until cancelled. `count` gets messages by result: Event, Other,
-    Malformed. `long_polls`: which it takes turns with; `namespace`: of its first listener."""
+    Malformed. `long_polls`: limits its long polls; `namespace`: of its first listener."""
 
     def __init__(
         self,

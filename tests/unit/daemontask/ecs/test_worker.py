@@ -321,6 +321,29 @@ def test_a_list_of_clusters_that_is_none_forgets_no_cluster() -> None:
     assert failure == CallFailure("Unreachable", "spec.ecs: ListClusters answered without clusterArns", True)
 
 
+def test_a_list_of_clusters_without_an_end_is_read_up_to_16_mib() -> None:
+    async def run() -> tuple[int, CallFailure | None]:
+        news, number = asyncio.Event(), 0
+
+        class Endless(Ecs):
+            async def list_clusters(self, **_: Any) -> dict[str, Any]:
+                nonlocal number
+                number += 1
+                meta = {"Bytes": 4 << 20}
+                return {"clusterArns": [f"a{number}"], "nextToken": f"t{number}", "ResponseMetadata": meta}
+
+        ecs: Any = Endless(Account())
+        worker = Worker("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker.begin(Plan(list=True))
+        await asyncio.wait_for(news.wait(), 10)
+        return number, worker.listing.failure
+
+    number, failure = asyncio.run(run())
+    assert number == 4
+    assert failure is not None
+    assert "its pages have more than 16 MiB" in failure.message
+
+
 def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_events_come() -> None:
     async def run() -> tuple[list[str], float, list[str]]:
         ecs = Played(providers=[{"capacityProvider": "asg", "weight": 1}])
