@@ -227,7 +227,7 @@ class _Answer(io.RawIOBase):
         return count
 
     def _wait_for_turn(self) -> None:
-        began, self._before_turn = time.monotonic(), None
+        began, self._before_turn, self._seconds = time.monotonic(), None, READ_SECONDS
         if not take_turn():
             raise self._events.cut("other large answers are being read")
         now = time.monotonic()

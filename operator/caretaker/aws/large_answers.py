@@ -5,8 +5,8 @@ is large when more than LARGE_BYTES of it have come.
 """
 
 import contextlib
+import itertools
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Final
@@ -16,13 +16,16 @@ TURN_SECONDS: Final = 20.0  # for which a large answer waits for its turn; then 
 
 
 class Turns:
-    """At most `limit` large answers at a time. Owners take turns: the one that had the fewest comes first."""
+    """At most `limit` large answers at a time. Owners take turns: first comes the one whose last turn is the
+    longest ago."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
         self._lock = threading.Lock()
         self._waiting: list[tuple[str, threading.Event]] = []
-        self._had: Counter[str] = Counter()  # turns by owner, since the last time that none waited
+        self._numbers = itertools.count(1)
+        # The number of each owner's last turn, since the last time that none waited.
+        self._last: dict[str, int] = {}
 
     def take(self, owner: str, seconds: float) -> bool:
         """Wait for a turn; False if there was none in time."""
@@ -45,11 +48,11 @@ class Turns:
         with self._lock:
             if not self._waiting:
                 self._free += 1
-                self._had.clear()
+                self._last.clear()
                 return
-            following = min(self._waiting, key=lambda waiter: self._had[waiter[0]])
+            following = min(self._waiting, key=lambda waiter: self._last.get(waiter[0], 0))
             self._waiting.remove(following)
-            self._had[following[0]] += 1
+            self._last[following[0]] = next(self._numbers)
             following[1].set()
 
 

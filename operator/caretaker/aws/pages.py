@@ -45,7 +45,7 @@ async def pages(
     **given: Any,
 ) -> AsyncIterator[P]:
     """Yields each page. `by`: the member with the token of the next page; it is sent as `sent_as`, by default
-    under the same name. `kept` counts the pages, for endpoints from specs."""
+    under the same name. `kept` counts the bytes of the pages."""
     seen: set[int] = set()  # hashes
     while True:
         page = await call(**given)

@@ -6,7 +6,9 @@ reference); every method raises AwsError.
 
 # ruff: noqa: N803 - the parameters' names are AWS's
 from collections.abc import Sequence
-from typing import Protocol, Required, TypedDict
+from typing import Annotated, Protocol, Required, TypedDict
+
+import msgspec
 
 from caretaker.aws.text_limits import Name
 
@@ -15,7 +17,7 @@ class Message(TypedDict, total=False):
     """One received message; Attributes holds the attributes that MessageSystemAttributeNames asked for."""
 
     MessageId: Required[Name]
-    ReceiptHandle: Required[str]
+    ReceiptHandle: Required[Name]
     Body: Required[str]
     Attributes: dict[str, str]
 
@@ -23,7 +25,7 @@ class Message(TypedDict, total=False):
 class ReceiveMessageResult(TypedDict, total=False):
     """No Messages: the wait was over before one came."""
 
-    Messages: list[Message]
+    Messages: Annotated[list[Message], msgspec.Meta(max_length=10)]  # as many as can be asked for
 
 
 class GetQueueAttributesResult(TypedDict, total=False):

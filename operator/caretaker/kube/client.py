@@ -129,8 +129,8 @@ class KubeClient(Transport):
 
         Pages of `page` items, of fewer where these have more than PAGE_BYTES; `each` maps an item as its page
         arrives, so that wire structs need not all be held at once. metadata_only asks for
-        PartialObjectMetadata. A continue token that expires (410) starts the list over: a partial list is
-        never returned.
+        PartialObjectMetadata. A continue token that expires (410) starts the list over, the second time in
+        one piece: a partial list is never returned.
         """
         accept = METADATA_LIST_ONLY if metadata_only else JSON
         decode = _page_decoder(item_type)

@@ -107,8 +107,10 @@ def _change(used: Counter[str], namespace: str, size: int) -> None:
 
 
 def _room(used: Counter[str], namespace: str, size: int) -> bool:
-    own, share = used[namespace], MOST_BYTES_OF_ALL // max(len(used), 1)
-    return own < MOST_BYTES and (own + size <= share or used.total() < MOST_BYTES_OF_ALL)
+    own, share, total = used[namespace], MOST_BYTES_OF_ALL // max(len(used), 1), used.total()
+    if not own:  # others whose passes fail keep theirs
+        return total + size <= 2 * MOST_BYTES_OF_ALL
+    return own < MOST_BYTES and (own + size <= share or total < MOST_BYTES_OF_ALL)
 
 
 class InFlightMessages:

@@ -246,10 +246,9 @@ class Poller:
                 self.backlog.received(full=full, empty=not found, wait=wait)
                 await self.deletions.settle(self.messages.unclaimed(), back)
                 large = size >= LARGE_BYTES * max(found, 1)
-                width = min(width * 2, MOST_RECEIVES) if full and not large else 1
-                number = max(RECEIVE_BYTES * found // size, 1) if large and size > RECEIVE_BYTES else BATCH
-                number = min(number, BATCH)
-                expected = number * size // found if large else 0
+                width = min(width * 2, MOST_RECEIVES) if full and not (large or back) else 1
+                number = min(max(RECEIVE_BYTES * found // size, 1), BATCH) if large else BATCH
+                expected = number * size // found if large or back else 0
                 if not found and not self.reading.wait:  # short polls, as spec.source.sqs.waitTime 0s asks
                     await asyncio.sleep(LOOK_SECONDS)
                 continue
@@ -258,7 +257,7 @@ class Poller:
                 raise error
             self.problems.failed(RECEIVE, error)
             await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
-            failures, width = failures + 1, 1
+            failures, width, number = failures + 1, 1, 1
 
     async def _receive_all(
         self, width: int, number: int, expected: int, wait: int

@@ -38,6 +38,19 @@ def test_owners_take_turns_however_many_answers_one_has() -> None:
     assert turns.take("a", 0)
 
 
+def test_an_owner_that_comes_late_has_no_turns_in_advance() -> None:
+    turns, begun, order = Turns(1), SimpleQueue[str](), list[str]()
+    assert turns.take("first", 0)
+    for one in "aaaabbbb":
+        waiting(turns, one, lambda one=one: begun.put(one))
+    for late in ("", "", "", "ccc", *[""] * 7):
+        for one in late:
+            waiting(turns, one, lambda one=one: begun.put(one))
+        turns.end()
+        order.append(begun.get(timeout=30))
+    assert "".join(order) == "abacbacbacb"
+
+
 def test_who_gets_no_turn_in_time_takes_none_from_the_next() -> None:
     turns, order = Turns(1), list[str]()
     assert turns.take("a", 0)

@@ -156,6 +156,16 @@ def test_a_name_is_no_longer_than_aws_has_it(operation: str) -> None:
             structure[member] = "x"
 
 
+def test_a_receive_has_no_more_messages_than_can_be_asked_for() -> None:
+    """Their number is bounded, not only their bytes: each one takes time, and memory of its own."""
+    message = {"MessageId": "m", "ReceiptHandle": "r", "Body": ""}
+    assert fault_of("ReceiveMessage", {"Messages": [message] * 10}) == ""
+    assert "of length <= 10" in fault_of("ReceiveMessage", {"Messages": [message] * 11})
+    assert "of length <= 2048" in fault_of(
+        "ReceiveMessage", {"Messages": [{**message, "ReceiptHandle": "r" * 2049}]}
+    )
+
+
 def test_placement_constraints_are_no_longer_than_ecs_has_them() -> None:
     """They are searched, and sent back in the filter of a list."""
     for operation in ("DescribeServices", "DescribeTaskDefinition"):

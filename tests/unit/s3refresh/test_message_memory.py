@@ -114,7 +114,7 @@ def test_what_receives_under_way_are_likely_to_bring_counts_for_further_ones() -
             assert one.fits(MOST_BYTES)
             with memory.expecting("c", MOST_BYTES):
                 await asyncio.wait_for(other.room(600, 1 << 20), 5)
-                with memory.expecting("d", 1):
+                with memory.expecting("d", 1), memory.expecting("b", 1):
                     assert not memory.room("b", MOST_BYTES)
         assert not await waits(one)
 
@@ -122,10 +122,11 @@ def test_what_receives_under_way_are_likely_to_bring_counts_for_further_ones() -
 
 
 class Sqs:
-    """Has messages of 1 MiB. `news` is set when it has none, or gets some back."""
+    """Has messages of `size` bytes. `news` is set when it has none, or gets some back."""
 
-    def __init__(self, messages: int) -> None:
+    def __init__(self, messages: int, size: int = 1 << 20) -> None:
         self.left = messages
+        self.body = BODY + " " * (size - len(BODY))
         self.asked: list[tuple[int, bool]] = []  # of each receive: messages, whether it is a long poll
         self.back: list[str] = []
         self.news = asyncio.Event()
@@ -144,15 +145,13 @@ class Sqs:
             await self.more.wait()
         numbers = range(self.left, max(self.left - MaxNumberOfMessages, 0), -1)
         self.left -= len(numbers)
-        return {"Messages": [{"MessageId": str(n), "ReceiptHandle": f"r{n}", "Body": BIG} for n in numbers]}
+        body = self.body
+        return {"Messages": [{"MessageId": str(n), "ReceiptHandle": f"r{n}", "Body": body} for n in numbers]}
 
     async def change_message_visibility_batch(self, *, Entries: Any, **_: Any) -> Any:  # noqa: N803
         self.back += [one["ReceiptHandle"] for one in Entries]
         self.news.set()
         return {}
-
-
-BIG = BODY + " " * ((1 << 20) - len(BODY))
 
 
 def polled(sqs: Any, memory: MessageMemory, namespace: str) -> tuple[Poller, "asyncio.Task[None]"]:
@@ -168,11 +167,43 @@ async def ended(*tasks: "asyncio.Task[None]") -> None:
 
 def test_of_large_messages_few_are_asked_for_at_a_time_and_none_is_waited_for_long() -> None:
     async def scenario() -> None:
-        sqs = Sqs(5)
+        sqs = Sqs(16, 500_000)
         poller, task = polled(sqs, MessageMemory(), "a")
         await asyncio.wait_for(sqs.news.wait(), 10)
-        assert len(poller.messages.waiting("owner")[0]) == 5
-        assert sqs.asked == [(10, False), (2, False), (10, True)]
+        assert len(poller.messages.waiting("owner")[0]) == 16
+        assert sqs.asked == [(10, False), (4, False), (4, False), (4, False), (10, True)]
+        await ended(task)
+
+    run(scenario())
+
+
+def test_small_messages_for_which_there_is_no_room_are_received_once() -> None:
+    """Each time that they are received counts towards the dead-letter queue."""
+
+    async def scenario() -> None:
+        memory, share = MessageMemory(), MOST_BYTES_OF_ALL // 4
+        for name, size in (("b", share), ("c", share), ("d", share + 100), ("a", share - 100)):
+            put(owned(memory, name), size)
+        sqs = Sqs(10_000, 1800)
+        _, task = polled(sqs, memory, "a")
+        await asyncio.wait_for(sqs.news.wait(), 10)
+        await asyncio.sleep(10)
+        assert (len(sqs.asked), len(sqs.back)) == (1, 10)
+        await ended(task)
+
+    run(scenario())
+
+
+def test_a_namespace_that_has_nothing_receives_however_much_others_keep() -> None:
+    async def scenario() -> None:
+        memory = MessageMemory()
+        for number in range(20):
+            put(owned(memory, f"stuck-{number}"), MOST_BYTES_OF_ALL // 20 + 1)
+        sqs = Sqs(1, 1800)
+        poller, task = polled(sqs, memory, "a")
+        await asyncio.wait_for(sqs.news.wait(), 10)
+        assert (len(poller.messages.waiting("owner")[0]), sqs.back) == (1, [])
+        assert not memory.room("b", MOST_BYTES_OF_ALL)
         await ended(task)
 
     run(scenario())
