@@ -329,13 +329,13 @@ def _unprobed(canary: GroupCanary, inputs: EnforceInput) -> str:
 
 
 def _until(canary: GroupCanary, inputs: EnforceInput) -> str:
-    end = soaked_at(canary, inputs)
-    if inputs.wall >= end:
+    if inputs.wall >= (end := soaked_at(canary, inputs)):
         waits = "a new reading of EC2" if inputs.proved is None else "its probe (condition Verified)"
         return f"has soaked, and waits for {waits}"
     why = ""
     if soak(canary.changes, inputs) > inputs.canary_soak:
-        why = f" (closing changes soak at least {floor(canary.changes) / 60:g} min: clients cache credentials)"
+        minutes = floor(canary.changes) / 60
+        why = f" (a closing change soaks at least {minutes:g} min: clients cache credentials)"
     return f"soaks until {format_time(end)}{why}, then the remaining instances are changed"
 
 
