@@ -4,9 +4,11 @@ from random import Random
 from typing import Any, Final
 
 import hypothesis.strategies as st
+import msgspec
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from caretaker.kube.errors import ApiError
+from unit.imds.world.told import typed
 from unit.imds.world.truth import FIELDS, LABELS, TEAM, WORDS, Group
 from unit.imds.world.world import BAD, World
 
@@ -17,6 +19,8 @@ GROUPS: Final[list[Group]] = [
     ("", ""),
 ]
 NAMES: Final = ["base", "hops", "shut"]
+EXCEPTION: Final = "except"
+REFUSED: Final = ["configmaps", "get", "patch", "delete", "create"]  # by the API server
 DAY: Final = 86_400.0
 HARM: Final = [("HttpEndpoint", "disabled"), ("HttpPutResponseHopLimit", 1), ("HttpTokens", "required")]
 HOPS: Final = st.sampled_from([1, 2, 3])
@@ -129,6 +133,27 @@ class History(RuleBasedStateMachine):
     def policy(self, data: Any) -> str:
         return str(data.draw(st.sampled_from(sorted(self.world.cluster.policies))))
 
+    def twins(self) -> list[str]:
+        """Nodes whose instance another one names as well."""
+        cluster = self.world.cluster
+        return sorted(
+            node
+            for node in self.world.twins
+            if len(cluster.named(self.world.twins[node])) > 1 and node in cluster.nodes
+        )
+
+    def changes(self) -> list[tuple[Group, str, Any]]:
+        """(group, field, former value) of all that have passed."""
+        canaries = [self.world.cluster.status(name).canary for name in self.world.cluster.policies]
+        every = [one for canary in canaries if canary is not None for one in canary.passed]
+        return sorted(
+            {
+                ((one.kind, one.name), one.field, typed(one.before, 1 if one.before.isdecimal() else ""))
+                for one in every
+            },
+            key=str,
+        )
+
     def joins(self, data: Any, group: Group) -> None:
         skew = data.draw(st.sampled_from([0.0, -DAY, DAY, 7.0]))
         labels = {TEAM: data.draw(st.sampled_from(["x", "y"]))}
@@ -202,7 +227,33 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.world.cluster.nodes)
     @rule(data=st.data())
     def leaves(self, data: Any) -> None:
-        self.world.cluster.remove_node(self.node(data))
+        self.world.remove(self.node(data))
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data(), after=st.sampled_from([0.0, 0.0, 40.0]))
+    def registers_again(self, data: Any, after: float) -> None:
+        """A kubelet, after its Node was deleted."""
+        node = self.world.cluster.nodes[self.node(data)]
+        self.world.remove(node.name)
+        self.world.run(after)
+        if node.name not in self.world.cluster.nodes:
+            self.world.cluster.put_node(msgspec.structs.replace(node, uid=f"{node.uid}b"))
+
+    @precondition(lambda self: self.world.cluster.nodes)
+    @rule(data=st.data(), ready=st.booleans(), same=st.booleans())
+    def twin(self, data: Any, ready: bool, same: bool) -> None:
+        """Another Node names an instance, in the group of the first one or in another."""
+        node = self.node(data)
+        kind, name = data.draw(st.sampled_from(sorted(self.world.groups)))
+        labels = {TEAM: "x"} | ({LABELS[kind]: name} if kind in LABELS else {})
+        self.world.twin(node, ready=ready, **(self.world.cluster.labels[node] if same else labels))
+
+    @precondition(lambda self: self.twins())
+    @rule(data=st.data(), first=st.booleans())
+    def twin_leaves(self, data: Any, first: bool) -> None:
+        """Or the Node that was there before it, as after a change of the hostname."""
+        twin = data.draw(st.sampled_from(self.twins()))
+        self.world.remove(self.world.instance_of(twin).node if first else twin)
 
     @precondition(lambda self: self.world.cluster.nodes)
     @rule(data=st.data(), ready=st.booleans())
@@ -243,6 +294,15 @@ class History(RuleBasedStateMachine):
         if self.world.instance_of(node).runs:
             (self.world.stop if stops else self.world.start)(node)
 
+    @rule(lost=st.booleans(), refused=st.sampled_from([None, *REFUSED]))
+    def the_probe_cannot_be_used(self, lost: bool, refused: str | None) -> None:
+        """Its task is deleted, or a right is missing until the next time; "create": there is no CRD."""
+        if lost or refused == "create":
+            self.world.cluster.lose_task()
+        self.world.cluster.refused = (
+            {refused: ApiError(404 if refused == "create" else 403, "no")} if refused else {}
+        )
+
     @rule(takes=st.sampled_from([1.0, 30.0, 300.0]), told=st.sampled_from([0.0, 10.0, 200.0]))
     def probes_take(self, takes: float, told: float) -> None:
         self.world.cluster.probe_takes, self.world.cluster.probe_told = takes, told
@@ -258,9 +318,17 @@ class History(RuleBasedStateMachine):
     def restart(self) -> None:
         self.world.operator.restart()
 
-    @rule()
-    def change_leader(self) -> None:
+    @rule(skew=st.sampled_from([None, -3_600.0, -180.0, 0.0, 180.0, 3_600.0]))
+    def change_leader(self, skew: float | None) -> None:
+        """On a machine with a clock of its own."""
         self.world.operator.change_leader()
+        self.world.clock.jump(self.world.clock.skew if skew is None else skew)
+
+    @rule(serves=st.booleans())
+    def another_version_leads(self, serves: bool) -> None:
+        """With DaemonTasks or without."""
+        self.world.operator.daemontasks = serves
+        self.world.operator.restart()
 
     @rule(calls=st.integers(0, 6), effect=st.booleans())
     def is_killed_at_a_call(self, calls: int, effect: bool) -> None:
@@ -290,11 +358,60 @@ class History(RuleBasedStateMachine):
         self.world.resume(self.policy(data))
 
     @precondition(lambda self: self.world.cluster.policies)
-    @rule(data=st.data(), new=SPEC, suspend=st.booleans())
-    def edit(self, data: Any, new: dict[str, Any], suspend: bool) -> None:
-        what = data.draw(st.sampled_from([*new, "suspend", "suspend"]))
-        changed = {"suspend": suspend} if what == "suspend" else {what: new[what]}
-        self.world.apply(self.policy(data), **changed)
+    @rule(data=st.data(), new=SPEC)
+    def edit(self, data: Any, new: dict[str, Any]) -> None:
+        what = data.draw(st.sampled_from(sorted(new)))
+        self.world.apply(self.policy(data), **{what: new[what]})
+
+    @precondition(lambda self: self.world.cluster.policies)
+    @rule(data=st.data())
+    def suspend(self, data: Any) -> None:
+        """Or go on."""
+        name = self.policy(data)
+        self.world.apply(name, suspend=not self.world.cluster.policy(name).spec.get("suspend", False))
+
+    @precondition(lambda self: self.changes())
+    @rule(data=st.data(), canary=st.sampled_from([0, 0, 1]), stands=st.sampled_from([0.0, 60.0, 1_900.0]))
+    def exception(self, data: Any, canary: int, stands: float) -> None:
+        """A policy of higher priority holds the former value of a change that has passed, and lets it go."""
+        (kind, name), field, before = data.draw(st.sampled_from(self.changes()))
+        groups = {"groups": [{"kind": kind, "names": [name]}]} if kind else {}
+        team = {"nodeSelector": {"matchLabels": {TEAM: data.draw(st.sampled_from(["x", "y"]))}}}
+        safety = {
+            "allowLoosening": WORDS,
+            "allowTightening": WORDS,
+            "canary": {"instances": canary, "soak": "1m"},
+        }
+        spec = {
+            "mode": "Enforce",
+            "priority": 200,
+            "options": {field: before},
+            "safety": safety,
+            "suspend": False,
+        }
+        selector = data.draw(st.sampled_from([team, groups]))
+        self.world.apply(EXCEPTION, **spec, selector=selector, verification={}, **KEPT)
+        self.world.run(stands)
+        if data.draw(st.booleans()):
+            self.exception_ends(data)
+
+    @precondition(lambda self: EXCEPTION in self.world.cluster.policies)
+    @rule(data=st.data())
+    def exception_ends(self, data: Any) -> None:
+        """For all of its nodes, or for some."""
+        edits = {
+            "audits": {"mode": "Audit"},
+            "yields": {"priority": 1},
+            "lets go": {"selector": {"nodeSelector": {"matchLabels": {TEAM: "z"}}}},
+        }
+        how = data.draw(st.sampled_from([*edits, "is deleted", "a label", "a label"]))
+        if how in edits:
+            self.world.apply(EXCEPTION, **edits[how])
+        elif how == "is deleted":
+            self.world.delete(EXCEPTION)
+        elif self.world.cluster.nodes:
+            node = self.node(data)
+            self.world.label(node, self.world.cluster.nodes[node].labels | {TEAM: "z"})
 
     @rule(name=st.sampled_from(NAMES), new=SPEC)
     def create(self, name: str, new: dict[str, Any]) -> None:

@@ -26,15 +26,15 @@ PASSED: Final = {"kind": GROUP[0], "name": GROUP[1], "field": "httpPutResponseHo
 class ManualOperator:
     """An operator by hand: passes, statuses and changes as a test wants them."""
 
-    def __init__(self, **spec: Any) -> None:
-        self.world = World({GROUP: {}})
+    def __init__(self, group: Group = GROUP, **spec: Any) -> None:
+        self.world, self.group = World({group: {}}), group
         for _ in range(6):
-            self.world.join(GROUP)
+            self.world.join(group)
         self.world.ec2.applies_in = 0.0
         self.world.apply("p", **{**SPEC, **spec})
         self.judge = self.world.judge
         self.status: dict[str, Any] = {}
-        self.changes = [PASSED]
+        self.changes = [PASSED | {"kind": group[0], "name": group[1]}]
         self.begin()
 
     def begin(self, after: float = 0.0) -> None:
@@ -49,15 +49,16 @@ class ManualOperator:
         self.judge.sent("p", self.one(number), options, True)
         self.world.ec2.put(self.one(number), by="p", **options)
 
-    def tell(self, *canaries: int, **more: Any) -> None:
+    def tell(self, *canaries: int, breaker: dict[str, Any] | None = None, **more: Any) -> None:
         group = {
-            "kind": GROUP[0],
-            "name": GROUP[1],
+            "kind": self.group[0],
+            "name": self.group[1],
             "phase": "Changing",
             "changes": [{key: one[key] for key in ("field", "from", "to")} for one in self.changes],
             "instances": [{"instance": self.one(number).name} for number in canaries],
         }
         before, self.status = self.status, {"canary": {"groups": [group] if canaries else [], **more}}
+        self.status |= {"breaker": breaker} if breaker else {}
         raw = self.world.cluster.policies["p"]
         raw.status = msgspec.Raw(msgspec.json.encode(self.status))
         self.judge.stored("p", before, self.status)
@@ -425,12 +426,13 @@ def test_what_was_pending_when_it_was_read_may_have_ended(make: Make) -> None:
 
 def test_what_is_sent_once_more_is_restored_to_what_it_was(make: Make) -> None:
     safety = SPEC["safety"] | {"canary": {"soak": "2m", "onFailure": "Restore"}, "allowTightening": WORDS}
-    manual = make(safety=safety)
+    manual = make(safety=safety, options=SPEC["options"] | {"httpTokens": "optional"})
     manual.world.ec2.applies_in = 1e9
     manual.tell(1)
     manual.send(1)
     manual.send(1, HOPS | {"HttpTokens": "optional"}, after=61.0)
     manual.world.cluster.set_ready("n1", False)
+    manual.tell(1, breaker={"reason": "CanaryNotReady"})
     manual.send(1, {"HttpPutResponseHopLimit": 1}, after=1.0)
     manual.world.cluster.set_ready("n1", True)
     assert manual.judge.taken[manual.world.cluster.policy("p").uid][manual.one(1).name].restored
@@ -480,3 +482,397 @@ def test_a_finding_that_is_not_as_expected_on_a_node_of_the_policy_stops_all(
         manual.send(3, after=1.0)
     else:
         assert broken(manual, 3, after=1.0) == "probe"
+
+
+# ---------------------------------------------------------------- who decides
+
+
+@pytest.mark.parametrize(
+    ("priority", "during", "rule"), [(200, False, "wins"), (1, False, ""), (200, True, "")]
+)
+def test_what_another_policy_decides_is_left_to_it(
+    make: Make, priority: int, during: bool, rule: str
+) -> None:
+    """`during`: it comes while the pass is under way."""
+    manual = make()
+    manual.passes()
+    if during:
+        manual.begin()
+    manual.world.clock.now += 1.0
+    manual.world.apply("q", **SPEC | {"priority": priority, "options": {"httpPutResponseHopLimit": 3}})
+    if during:
+        manual.judge.sent("p", manual.one(2), HOPS, True)
+    elif rule:
+        assert broken(manual, after=1.0) == rule
+    else:
+        manual.send(2, after=1.0)
+
+
+@pytest.mark.parametrize(("seconds", "rule"), [(4.0, ""), (6.0, "mode")])
+def test_a_policy_that_is_deleted_sends_nothing(make: Make, seconds: float, rule: str) -> None:
+    """But what was on its way."""
+    manual = make()
+    manual.passes()
+    manual.begin()
+    manual.world.delete("p")
+    manual.world.clock.now += seconds
+    if rule:
+        with pytest.raises(Breach, match="mode: p is gone"):
+            manual.judge.sent("p", manual.one(2), HOPS, True)
+    else:
+        manual.judge.sent("p", manual.one(2), HOPS, True)
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_a_suspended_policy_sends_nothing(make: Make, suspended: bool) -> None:
+    manual = make()
+    manual.passes()
+    manual.world.apply("p", suspend=True)
+    manual.begin(1.0)
+    manual.world.apply("p", suspend=suspended)
+    if suspended:
+        assert broken(manual, after=1.0) == "mode"
+    else:
+        manual.send(2, after=1.0)
+
+
+def test_nobody_looks_while_a_policy_is_suspended(make: Make) -> None:
+    """What is set back and undone meanwhile is not seen."""
+    manual = make(safety=SPEC["safety"] | {"canary": {"soak": "5m"}})
+    manual.tell(1)
+    manual.send(1)
+    manual.world.clock.now += 10.0
+    manual.world.apply("p", suspend=True)
+    manual.world.ec2.put(manual.one(1), HttpPutResponseHopLimit=1)
+    manual.begin(100.0)
+    manual.world.ec2.put(manual.one(1), HttpPutResponseHopLimit=2)
+    manual.world.apply("p", suspend=False)
+    manual.begin(300.0)
+    manual.tell(passed=[PASSED])
+    manual.send(2)
+
+
+# ---------------------------------------------------------------- whose canary it is
+
+
+B: Final[Group] = ("AutoScalingGroup", "b")
+
+
+def to_another_label(manual: ManualOperator) -> None:
+    manual.world.label("n1", {LABELS[GROUP[0]]: "b"})
+
+
+def out_of_its_group(manual: ManualOperator) -> None:
+    manual.world.attach("n1", "")
+
+
+@pytest.mark.parametrize(
+    ("group", "moves", "before", "rule"),
+    [
+        (GROUP, to_another_label, 1.0, "canary"),
+        (GROUP, to_another_label, 0.0, ""),
+        (B, out_of_its_group, 100.0, "canary"),
+        (B, out_of_its_group, 60.0, ""),
+    ],
+    ids=["by a label", "in its last pass", "by a tag", "by a tag that is not read yet"],
+)
+def test_a_canary_that_is_of_another_group_does_not_pass(
+    make: Make, group: Group, moves: Callable[[ManualOperator], None], before: float, rule: str
+) -> None:
+    manual = make(group=group)
+    manual.tell(1)
+    manual.send(1)
+    manual.world.clock.now += 130.0
+    if before:
+        moves(manual)
+        manual.begin(before)
+    else:
+        manual.begin()
+        manual.world.clock.now += 1.0
+        moves(manual)
+    manual.tell(passed=manual.changes)
+    if rule:
+        assert broken(manual) == rule
+    else:
+        manual.send(2)
+
+
+def test_a_canary_that_moves_as_it_is_changed_is_one_of_the_group_that_it_left(make: Make) -> None:
+    """Its call is on its way. It takes no place in the other group, and no harm is told of it."""
+    manual = make()
+    manual.world.harmful.add(((GROUP[0], "b"), "HttpPutResponseHopLimit", 2))
+    manual.tell(1)
+    manual.begin()
+    manual.world.clock.now += 0.1
+    to_another_label(manual)
+    manual.judge.sent("p", manual.one(1), HOPS, True)
+    assert list(manual.judge.tries[manual.world.cluster.policy("p").uid]) == [
+        (GROUP, "HttpPutResponseHopLimit", "1", "2")
+    ]
+    assert manual.judge.harmed == [(manual.one(1).name, True)]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_passes_has_a_canary_that_was_changed_so(make: Make, named: bool) -> None:
+    manual = make()
+    if named:
+        manual.tell(1)
+    manual.world.clock.now += 130.0
+    manual.tell(passed=[PASSED])
+    with pytest.raises(Breach, match="never changed so" if named else "no instance is named"):
+        manual.send(2)
+
+
+def test_a_canary_after_one_that_has_passed_is_no_second_one(make: Make) -> None:
+    manual = make()
+    manual.passes()
+    manual.tell(2)
+    manual.send(2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rule"),
+    [
+        ("Any", "PodReachable", "canary"),
+        ("PodBlocked", "PodReachable", "canary"),
+        ("PodReachable", "PodReachable", ""),
+        ("PodReachable", "Any", ""),
+        ("PodReachable", "", ""),
+        ("", "Any", "canary"),
+    ],
+)
+def test_what_was_proved_to_be_something_else_does_not_count(
+    make: Make, before: str, after: str, rule: str
+) -> None:
+    manual = make(verification={"probe": bool(before), "expect": before or "Any"})
+    manual.tell(1)
+    manual.send(1)
+    manual.world.clock.now += 100.0
+    manual.world.cluster.measured["n1"].append(manual.world.cluster._measure("n1"))
+    if before == "PodBlocked":
+        manual.world.cluster.measured["n1"][-1].verdict = "Blocked"
+        manual.world.cluster.measured["n1"][-1].open = False
+    manual.world.clock.now += 30.0
+    manual.tell(passed=[PASSED])
+    manual.world.cluster.measured.clear()
+    manual.world.apply("p", verification={"probe": bool(after), "expect": after or "Any"})
+    if rule:
+        assert broken(manual, after=1.0) == rule
+    else:
+        manual.send(2, after=1.0)
+
+
+# ---------------------------------------------------------------- several Nodes of one instance
+
+
+@pytest.mark.parametrize(
+    ("joins", "leaves", "rule"), [(1.0, False, "twins"), (0.0, False, ""), (1.0, True, "")]
+)
+def test_an_instance_that_several_nodes_name_is_left_alone(
+    make: Make, joins: float, leaves: bool, rule: str
+) -> None:
+    manual = make()
+    manual.passes()
+    manual.begin()
+    twin = manual.world.twin("n2", **{LABELS[GROUP[0]]: GROUP[1]})
+    if leaves:
+        manual.world.remove("n2")
+        assert manual.one(2).node == twin
+    if rule:
+        assert broken(manual, after=joins) == rule
+    else:
+        manual.send(2, after=joins)
+
+
+def test_a_canary_that_several_nodes_name_does_not_pass(make: Make) -> None:
+    manual = make()
+    manual.tell(1)
+    manual.send(1)
+    manual.world.twin("n1")
+    manual.begin(130.0)
+    manual.tell(passed=[PASSED])
+    assert broken(manual) == "canary"
+
+
+# ---------------------------------------------------------------- what another policy has held
+
+
+def excepted(make: Make) -> tuple[ManualOperator, Any]:
+    """Another policy holds the former value on two nodes, and what has passed."""
+    manual = make(priority=10)
+    for node in ("n2", "n3"):
+        manual.world.label(node, {LABELS[GROUP[0]]: GROUP[1], "team": "x"})
+    manual.passes()
+    kept = manual.status["canary"]["passed"]
+    selector = {"nodeSelector": {"matchLabels": {"team": "x"}}}
+    manual.world.apply("q", **SPEC | {"options": {"httpPutResponseHopLimit": 1}, "selector": selector})
+    manual.begin(1.0)
+    manual.tell(passed=kept)
+    manual.begin(1.0)
+    return manual, kept
+
+
+@pytest.mark.parametrize(
+    ("ends", "rule"),
+    [
+        (lambda world: world.delete("q"), "canary"),
+        (lambda world: world.apply("q", mode="Audit"), "canary"),
+        (lambda world: world.apply("q", priority=1), "canary"),
+        (lambda world: world.label("n2", {LABELS[GROUP[0]]: GROUP[1]}), "canary"),
+        (lambda _: None, ""),
+        (lambda world: world.apply("q", suspend=True), ""),
+        (lambda world: world.end("n2"), ""),
+    ],
+    ids=["deleted", "audits", "yields", "one label", "stands", "suspended", "a node goes"],
+)
+def test_what_passed_before_an_exception_does_not_count_after_it(
+    make: Make, ends: Callable[[World], object], rule: str
+) -> None:
+    manual, kept = excepted(make)
+    ends(manual.world)
+    manual.begin(1.0)
+    manual.tell(passed=kept)
+    if rule:
+        with pytest.raises(Breach, match=r"canary: .* another policy has released n2 since it passed"):
+            manual.send(4)
+    else:
+        manual.send(4)
+
+
+def test_a_canary_after_an_exception_counts(make: Make) -> None:
+    manual, _ = excepted(make)
+    manual.world.delete("q")
+    manual.begin(1.0)
+    manual.passes(4)
+    manual.send(5)
+
+
+def test_an_exception_that_takes_as_many_nodes_as_it_releases_is_not_noticed(make: Make) -> None:
+    manual, kept = excepted(make)
+    labels = {LABELS[GROUP[0]]: GROUP[1]}
+    manual.world.label("n2", labels)
+    manual.world.label("n4", labels | {"team": "x"})
+    manual.begin(1.0)
+    manual.tell(passed=kept)
+    manual.send(5)
+
+
+# ---------------------------------------------------------------- the breaker, and what the probe finds
+
+
+OPEN: Final = {"reason": "CanaryLost"}
+
+
+def test_an_open_breaker_stops_all(make: Make) -> None:
+    manual = make()
+    manual.passes()
+    manual.tell(breaker=OPEN, **manual.status["canary"])
+    assert broken(manual) == "breaker"
+
+
+@pytest.mark.parametrize("resumed", ["resumed", "edited", ""])
+def test_a_person_alone_closes_the_breaker(make: Make, resumed: str) -> None:
+    manual = make()
+    manual.begin(10.0)
+    manual.tell(1, breaker=OPEN)
+    manual.begin(10.0)
+    if resumed == "resumed":
+        manual.world.resume("p")
+    elif resumed:
+        manual.world.apply("p", priority=11)
+    if resumed:
+        manual.tell(1)
+    else:
+        with pytest.raises(Breach, match="breaker: that of p is closed"):
+            manual.tell(1)
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_canary_is_restored_once_it_has_failed(make: Make, failed: bool) -> None:
+    safety = SPEC["safety"] | {"canary": {"soak": "2m", "onFailure": "Restore"}, "allowTightening": WORDS}
+    manual = make(safety=safety)
+    manual.tell(1)
+    manual.send(1)
+    manual.tell(1, breaker=OPEN if failed else None)
+    if failed:
+        manual.send(1, {"HttpPutResponseHopLimit": 1}, after=1.0)
+    else:
+        assert broken(manual, 1, 1.0, {"HttpPutResponseHopLimit": 1}) == "wins"
+
+
+@pytest.mark.parametrize("how", ["refused", "refused before", "unserved", "refused, and not asked for", ""])
+def test_nothing_is_changed_while_the_probe_cannot_be_used(make: Make, how: str) -> None:
+    manual = make()
+    manual.passes()
+    manual.judge.expected[manual.world.cluster.policy("p").uid].update(
+        {(GROUP, "HttpPutResponseHopLimit", "1", "2"): "PodReachable"}
+    )
+    manual.world.apply("p", verification={"probe": "not asked" not in how})
+    manual.begin(1.0)
+    manual.judge.used("p", "get", "refused" in how)
+    manual.judge.used("p", "get", "refused" in how and "before" not in how)
+    manual.judge.serves = how != "unserved"
+    if how in ("refused", "unserved"):
+        with pytest.raises(Breach, match="unprobed: p changes something without a probe"):
+            manual.judge.sent("p", manual.one(2), HOPS, True)
+    else:
+        manual.judge.sent("p", manual.one(2), HOPS, True)
+
+
+@pytest.mark.parametrize(
+    ("lost", "read", "unasked", "rule"),
+    [
+        (False, False, False, "probe"),
+        (True, True, False, "probe"),
+        (True, False, False, ""),
+        (True, True, True, ""),
+    ],
+)
+def test_a_finding_counts_though_its_ledger_is_lost_once_it_was_read(
+    make: Make, lost: bool, read: bool, unasked: bool, rule: str
+) -> None:
+    manual = make(verification={"probe": True})
+    manual.tell(1)
+    manual.send(1)
+    manual.world.clock.now += 100.0
+    manual.world.cluster.measured["n1"].append(manual.world.cluster._measure("n1"))
+    manual.world.clock.now += 30.0
+    manual.tell(passed=[PASSED])
+    manual.send(2)
+    manual.world.cluster.needs = 9
+    manual.world.clock.now += 60.0
+    found = manual.world.cluster._measure("n2")
+    found.asked = found.at
+    manual.world.cluster.measured["n2"].append(found)
+    if read:
+        manual.begin(1.0)
+        manual.judge.ends("p")
+    manual.world.clock.now += 1.0
+    found.lost = manual.world.clock.now if lost else found.lost
+    if unasked:
+        manual.world.apply("p", verification={})
+        manual.world.apply("p", verification={"probe": True})
+    if rule:
+        assert broken(manual, 3, after=1.0) == rule
+    else:
+        manual.send(3, after=1.0)
+
+
+@pytest.mark.parametrize(("another", "rule"), [("disabled", ""), ("enabled", "probe")])
+def test_an_endpoint_that_a_policy_disables_need_not_be_reached(make: Make, another: str, rule: str) -> None:
+    manual = make()
+    manual.passes()
+    manual.send(2)
+    manual.world.apply("q", **SPEC | {"options": {"httpEndpoint": another}, "safety": {}})
+    manual.world.ec2.put(manual.one(2), takes=0.0, HttpEndpoint="disabled")
+    manual.world.clock.now += 60.0
+    found = manual.world.cluster._measure("n2")
+    found.asked = found.at
+    manual.world.cluster.measured["n2"].append(found)
+    manual.world.apply("p", verification={"probe": True})
+    for expected in manual.judge.expected.values():
+        expected.update(dict.fromkeys(expected, "PodReachable"))
+    if rule:
+        assert broken(manual, 3, after=1.0) == rule
+    else:
+        manual.send(3, after=1.0)

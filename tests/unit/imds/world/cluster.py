@@ -5,6 +5,7 @@ Node conditions carry the times of foreign clocks. A probe measures the truth at
 later one.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -35,6 +36,7 @@ class Measured(msgspec.Struct):
     open: bool  # IMDSv1
     instance: str
     asked: float = 0.0
+    lost: float = math.inf  # when its ledger was deleted
 
 
 class Cluster:
@@ -47,10 +49,13 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.labels: dict[str, dict[str, str]] = {}  # of all that there ever were
         self.ready: dict[str, list[tuple[float, bool]]] = defaultdict(list)  # by node, since when
-        self.removed: dict[str, float] = {}  # node -> when
+        self.joined: dict[str, float] = {}  # node -> when
+        self.removed: dict[str, float] = {}
+        self.shared: dict[str, float] = {}  # instance -> until when several Nodes named it; inf = they do
         self.skews: dict[str, float] = {}  # of the clock in a node's conditions
         self.watchers: list[Watcher] = []
         self.instance: Callable[[str], Instance]  # of a Node
+        self.used: Callable[[str, bool], None] = lambda *_: None  # the probe's task; whether it was refused
         self.tasks: dict[str, dict[str, Any]] = {}
         self.ledgers: dict[str, dict[str, dict[str, Any]]] = {}  # task's uid -> node -> entry
         self.measured: dict[str, list[Measured]] = defaultdict(list)
@@ -77,6 +82,8 @@ class Cluster:
         for changed in list(self.watchers):
             changed(before, node)
         if before is None:
+            self.joined[node.name] = now
+            self._share(node.provider_id)
             for task in list(self.tasks):
                 self._run_probes(task)
 
@@ -100,8 +107,20 @@ class Cluster:
         if name in self.nodes:
             self.removed[name] = self._clock.now
             node = self.nodes.pop(name)
+            self._share(node.provider_id)
             for changed in list(self.watchers):
                 changed(node, None)
+
+    def named(self, instance: str) -> list[str]:
+        """The Nodes that name an instance."""
+        return [name for name, one in self.nodes.items() if one.provider_id.endswith(f"/{instance}")]
+
+    def _share(self, provider_id: str) -> None:
+        instance = provider_id.rsplit("/", 1)[-1]
+        if len(self.named(instance)) > 1:
+            self.shared[instance] = math.inf
+        elif instance in self.shared:
+            self.shared[instance] = min(self.shared[instance], self._clock.now)
 
     def ready_throughout(self, name: str, since: float) -> bool:
         """Whether it was Ready from then to now, without a break."""
@@ -192,7 +211,7 @@ class Cluster:
         if (verb == "create") == (there is not None):
             raise ApiError(409, "AlreadyExists") if there else ApiError(404, "NotFound")
         if verb == "delete":
-            self.ledgers.pop(self.tasks.pop(name)["metadata"]["uid"], None)
+            self._lose(self.tasks.pop(name))
             return
         if there is not None:
             meta, given = there["metadata"], body["metadata"]
@@ -205,6 +224,7 @@ class Cluster:
         self._run_probes(name)
 
     def _refuse(self, what: str) -> None:
+        self.used(what, what in self.refused)
         if what in self.refused:
             raise self.refused[what]
 
@@ -213,8 +233,13 @@ class Cluster:
     def lose_task(self) -> None:
         """It is deleted, and its ledger with it."""
         for task in self.tasks.values():
-            self.ledgers.pop(task["metadata"]["uid"], None)
+            self._lose(task)
         self.tasks.clear()
+
+    def _lose(self, task: dict[str, Any]) -> None:
+        for known in self.ledgers.pop(task["metadata"]["uid"], {}).values():
+            for run in known["runs"]:
+                run["found"].lost = self._clock.now
 
     def rerun(self, wall: float) -> None:
         """`caretaker rerun`: all nodes of the tasks once more."""
@@ -239,25 +264,28 @@ class Cluster:
     def _run_probes(self, name: str) -> None:
         """Once on each node that it names, and again for each mark."""
         task = self.tasks[name]
-        ledger = self.ledgers.setdefault(task["metadata"]["uid"], {})
+        uid = task["metadata"]["uid"]
+        ledger = self.ledgers.setdefault(uid, {})
         annotation = task["metadata"].get("annotations", {}).get(names.RERUN_NODES, "{}")
         marks = {node: normalise_time(mark) for node, mark in msgspec.json.decode(annotation).items()}
         affinity = task["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
         terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         for node in [term["matchFields"][0]["values"][0] for term in terms]:
             known = ledger.setdefault(node, {"asked": None, "runs": [], "uid": ""})
-            uid = self.nodes[node].uid if node in self.nodes else known["uid"]
-            if uid != known["uid"]:  # another Node of the name
-                known["asked"], known["uid"] = None, uid
+            its = self.nodes[node].uid if node in self.nodes else known["uid"]
+            if its != known["uid"]:  # another Node of the name
+                known["asked"], known["uid"] = None, its
             mark = marks.get(node, "")
             if known["asked"] is None or mark > known["asked"]:
                 known["asked"] = mark
-                run = self._run(node, mark, known, self._clock.now)
+                run = self._run(uid, node, mark, self._clock.now)
                 self._loop.at(self._clock.now + self.probe_takes, run)
 
-    def _run(self, name: str, mark: str, known: dict[str, Any], asked: float) -> Callable[[], None]:
+    def _run(self, uid: str, name: str, mark: str, asked: float) -> Callable[[], None]:
         def run() -> None:
-            node = self.nodes.get(name)
+            node, known = self.nodes.get(name), self.ledgers.get(uid, {}).get(name)
+            if known is None:
+                return  # its task was deleted, and its Pod with it
             if node is None or not node.ready:  # its Pod waits
                 if node is not None:
                     self._loop.at(self._clock.now + 30.0, run)
@@ -280,7 +308,7 @@ class Cluster:
                     "instanceId": found.instance,
                 },
             }
-            known["runs"].append({"shown": found.shown, "entry": entry})
+            known["runs"].append({"shown": found.shown, "entry": entry, "found": found})
             self.measured[name].append(found)
 
         return run

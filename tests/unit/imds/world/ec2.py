@@ -6,7 +6,7 @@ taken without an answer, or takes a while to be in force.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any, Final
 
@@ -118,9 +118,11 @@ class Instance:
         whole = all(then.state == "running" and then.options[name] == value for then in spans)
         return whole and bool(spans) and self.in_force(name, value) <= since
 
-    def read(self, name: str, value: Any, every: float) -> "Instance":
-        """The instance as a reader sees it who reads every so many seconds: without changes by others that
-        others revert before the next reading."""
+    def read(
+        self, name: str, value: Any, every: float, idle: Sequence[tuple[float, float]] = ()
+    ) -> "Instance":
+        """The instance as a reader sees it who reads every so many seconds, if not `idle`: without changes by
+        others that others revert before the next reading."""
         runs = [
             list(some) for _, some in itertools.groupby(self.past, lambda then: then.options[name] == value)
         ]
@@ -129,7 +131,7 @@ class Instance:
             others = [*run, *(back or run)[:1]]
             foreign = all(then.state == "running" and not then.by for then in others)
             away = run[0].options[name] != value and back is not None
-            if not (away and foreign and back[0].at - run[0].at <= every):
+            if not (away and foreign and _awake(run[0].at, back[0].at, idle) <= every):
                 seen.past = seen.past + run
         return seen
 
@@ -150,6 +152,11 @@ class Instance:
             since = then.in_force if then.in_force <= until else since
             until = then.at
         return since
+
+
+def _awake(since: float, until: float, idle: Sequence[tuple[float, float]]) -> float:
+    """Seconds between the two that are not within `idle`."""
+    return until - since - sum(max(min(until, end) - max(since, begin), 0.0) for begin, end in idle)
 
 
 class Ec2:

@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from unit.imds.world.clock import Clock
-from unit.imds.world.cluster import Cluster
+from unit.imds.world.cluster import Cluster, Measured
 from unit.imds.world.ec2 import Ec2, Instance
 from unit.imds.world.told import Change, as_expected, changes_of, named, passed, typed
-from unit.imds.world.truth import WATCH_SECONDS, Asked, Group, group_of, groups_of, meant, winners
+from unit.imds.world.truth import LABELS, WATCH_SECONDS, Asked, Group, group_of, groups_of, meant, winners
 
 FRESH: Final = 5.0  # a change is made from a reading that is no older
 DETECTION: Final = 60.0  # until a change that was set back, or an end that no Node tells of, is seen
@@ -28,6 +28,8 @@ PENDING_TIMEOUT: Final = 60.0
 RESYNC: Final = 600.0  # until what another client changes is read
 # Until the tag of another Auto Scaling group is read: once a minute, and its lack is confirmed after 30 s.
 MOVED: Final = DETECTION + 30.0
+
+Held = dict[tuple[Group, str, str], set[str]]
 
 
 class Breach(AssertionError):  # noqa: N818 - as a rule has it
@@ -67,6 +69,7 @@ class Judge:
         self._cluster, self._ec2, self._clock, self._now = cluster, ec2, clock, clock.monotonic
         self.counts = False
         self.edited = 0.0  # when a spec or a label was changed last
+        self.retagged = -math.inf  # when an instance came to another Auto Scaling group, or to none
         self.breaches: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.harmful: set[tuple[Group, str, Any]] = set()
@@ -81,9 +84,22 @@ class Judge:
         self.proofs: dict[str, dict[Change, str]] = defaultdict(dict)  # "" = proved, else what it lacks
         self.provers: dict[str, dict[Change, set[str]]] = defaultdict(dict)  # the canaries that have passed
         self.expected: dict[str, dict[Change, str]] = defaultdict(dict)  # of their probe; "" = there was none
+        self.proved_at: dict[str, dict[Change, float]] = defaultdict(dict)
         self.refused: set[str] = set()  # instances that EC2 did not change, or was asked about in a dry run
         self.began: dict[str, tuple[float, Asked]] = {}  # the pass of each policy
-        self.passes: dict[str, list[float]] = defaultdict(list)
+        self.passes: dict[str, list[float]] = defaultdict(list)  # those that read
+        self.idle: dict[str, list[tuple[float, float]]] = defaultdict(list)  # when its instances are not read
+        self.ended: dict[str, list[float]] = defaultdict(list)  # when the status of a pass was stored
+        self.settled: dict[
+            str, float
+        ] = {}  # policy's uid -> when a person last resumed it or changed its spec
+        self.opened: dict[str, float] = {}  # policy's uid -> when its breaker opened
+        self.unprobed: dict[str, float] = {}  # policy's uid -> when it asked for no probe, for the last time
+        self.held: dict[
+            str, tuple[float, Held]
+        ] = {}  # policy's uid -> when a status was stored, and Held then
+        self.refusing: dict[str, set[str]] = defaultdict(set)  # policy -> what of the probe it may not use
+        self.serves = True  # whether this process runs DaemonTasks
         self.stays: dict[str, list[Stay]] = {}  # of instances that have moved to another group
 
     def breach(self, rule: str, message: str) -> None:
@@ -104,13 +120,33 @@ class Judge:
         """A pass of a policy begins."""
         asked = self._cluster.policy(name)
         self.began[name] = (self._now(), asked)
-        self.passes[asked.uid].append(self._now())
+        self.refusing[name].clear()
+        if asked.enforces:
+            self.passes[asked.uid].append(self._now())
+
+    def ends(self, name: str) -> None:
+        """Its status is stored, and its changes are sent."""
+        began, asked = self.began[name]
+        if asked.enforces:
+            self.ended[asked.uid].append(began)
+
+    def used(self, name: str, what: str, refused: bool) -> None:
+        """A pass of a policy uses the task of the probe."""
+        (self.refusing[name].add if refused else self.refusing[name].discard)(what)
 
     def acted(self, name: str) -> None:
         """A person resumes it, or changes its spec."""
-        uid = self._cluster.policy(name).uid
-        self.tries[uid].clear()
-        for sent in self.taken[uid].values():
+        asked = self._cluster.policy(name)
+        self.settled[asked.uid] = now = self._now()
+        idle = self.idle[asked.uid]
+        if idle and idle[-1][1] == math.inf:
+            idle[-1] = idle[-1][0], now
+        if not asked.enforces:
+            idle.append((now, math.inf))
+        if not asked.expect:
+            self.unprobed[asked.uid] = self._now()
+        self.tries[asked.uid].clear()
+        for sent in self.taken[asked.uid].values():
             sent.forgiven = self._now()
 
     def strays(self) -> None:
@@ -126,6 +162,7 @@ class Judge:
         """It may be of another group afterwards."""
         before = self.group(one)
         yield
+        self.retagged = self._now() if by_tag else self.retagged
         if self.group(one) != before:
             stays = self.stays.setdefault(one.name, [Stay(before, -math.inf)])
             stays[-1].until, stays[-1].by_tag = self._now(), by_tag
@@ -164,9 +201,20 @@ class Judge:
         asked = self._cluster.policy(name)
         if asked.spec.get("mode") != "Enforce":
             self.proofs[asked.uid].clear()
+        if after.get("breaker") and not before.get("breaker"):
+            self.opened[asked.uid] = self._now()
+        closes = before.get("breaker") and not after.get("breaker")
+        if closes and self.settled.get(asked.uid, 0.0) < self.opened[asked.uid]:
+            self.breach("breaker", f"that of {name} is closed without a resume or another spec")
+        if passed(after):
+            self._release(asked)
+        else:
+            self.held.pop(asked.uid, None)
         known = passed(before)
         for change, at in passed(after).items():
             if known.get(change) != at:
+                self.proved_at[asked.uid][change] = self._now()
+                self.tries[asked.uid].pop(change, None)
                 canaries = named(before, change[0])
                 self.proofs[asked.uid][change] = self._lacks(asked, change, canaries)
                 self.provers[asked.uid][change] = canaries
@@ -196,6 +244,8 @@ class Judge:
             return f"{told} has ended"
         if change[0] not in self._taken_for(asked, one):
             return f"{told} is of {self.group(one)} now"
+        if self._named_by_several(one, self.began[asked.name][0]):
+            return f"{told} is named by several Nodes"
         return self._has_not_stood(asked, one, name, typed(after, value), soak, told)
 
     def _judge_count(
@@ -246,7 +296,7 @@ class Judge:
         until = now - FRESH - self._ec2.longest_lag
         since = min(now - soak + SLACK, until)
         # The operator reads once a minute: a change that is reverted in between may stay unseen.
-        one = one.read(name, value, DETECTION + self._ec2.longest_lag)
+        one = one.read(name, value, DETECTION + self._ec2.longest_lag, self.idle[asked.uid])
         if soak and not one.held(name, value, since, until):
             return f"{told} has not stood for {soak:g} s"
         if not self._cluster.ready_throughout(one.node, since):
@@ -285,8 +335,11 @@ class Judge:
         status = msgspec.json.decode(self._cluster.policies[policy].status)
         self.sends.append((self._now(), policy, one.name))
         self._judge_pace(policy, asked)
-        restores = self._restores(asked, one, options)
+        if self._named_by_several(one, began):
+            self.breach("twins", f"{one.name} is changed though several Nodes name it")
+        restores = bool(status.get("breaker")) and self._restores(asked, one, options)
         if not restores:
+            self._judge_stopped(asked, status)
             self._judge_twice(policy, one, options, began)
             self._judge_values(asked, one, options)
         if asked.canary and not restores:
@@ -301,7 +354,7 @@ class Judge:
     ) -> None:
         node, before = self._cluster.nodes.get(one.node), one.last.options
         known = self.taken[asked.uid].get(one.name)
-        canary = one.name in named(status, self.group(one))
+        canary = any(one.name in named(status, group) for group in self._taken_for(asked, one))
         # A repeated call has all options that the policy decides; the first had only those that differed.
         if (
             known is not None
@@ -367,12 +420,15 @@ class Judge:
                 continue
             if not any(asked.allows(name, before, value) for before in had):
                 self.breach("allowed", f"{name} of {one.name} from {had} to {value} is not allowed")
-            if (
-                node is not None
-                and wins.get(name, (asked, value))[0].name != asked.name
-                and self._steady(asked)
-            ):
-                self.breach("wins", f"{asked.name} does not decide {name} of {one.name}")
+            winner, wanted = wins.get(name, (None, value))
+            decides = winner is not None and winner.name == asked.name and wanted == value
+            if node is not None and not decides and self._steady(asked) and (winner or self._tags_known()):
+                self.breach("wins", f"{asked.name} does not decide {name}={value} of {one.name}")
+
+    def _tags_known(self, since: float = math.inf) -> bool:
+        """Whether all tags could be read since then, and had been before."""
+        since = min(since, self._now())
+        return self.retagged < since - MOVED - self._ec2.longest_lag and self._ec2.lacked_at < since - RESYNC
 
     def _means(self, asked: Asked, node: str) -> bool:
         """Whether it is a node of the policy."""
@@ -393,17 +449,72 @@ class Judge:
             return False
         return all(sent.before.get(name) == value for name, value in options.items()) and sent.canary
 
+    def _judge_stopped(self, asked: Asked, status: Mapping[str, Any]) -> None:
+        """While the breaker is open, or without a probe that is asked for."""
+        if status.get("breaker"):
+            self.breach("breaker", f"{asked.name} changes something though it is open")
+        if asked.expect and (self.refusing[asked.name] or not self.serves):
+            why = self.refusing[asked.name] or "DaemonTasks do not run"
+            self.breach("unprobed", f"{asked.name} changes something without a probe: {why}")
+
+    def _named_by_several(self, one: Instance, began: float) -> bool:
+        """Whether several Nodes named it before the pass began, and do."""
+        since = [self._cluster.joined[node] < began for node in self._cluster.named(one.name)]
+        return sum(since) > 1
+
+    # ------------------------------------------------------------ what another policy has held
+
+    def _release(self, asked: Asked) -> None:
+        """What has passed does not count for a value that another policy held and releases. Nodes are counted
+        in the pass that stores status. Tags may be read late: groups are those of labels."""
+        if not asked.enforces or not self._steady(asked):
+            return
+        held = self._held(asked)
+        at, before = self.held.get(asked.uid, (-math.inf, {}))
+        self.held[asked.uid] = self._now(), held
+        if not self._tags_known(at):
+            return
+        for change in [one for one, lacks in self.proofs[asked.uid].items() if not lacks]:
+            group, name, old, _ = change
+            then, now = before.get((group, name, old), set()), held.get((group, name, old), set())
+            left = (node for node in sorted(then - now) if self._has(asked, change, node))
+            if len(now) < len(then) and self.proved_at[asked.uid][change] < at and (node := next(left, "")):
+                self.proofs[asked.uid][change] = f"another policy has released {node} since it passed"
+
+    def _held(self, asked: Asked) -> Held:
+        """(group, EC2's name of the field, value) -> the policy's Nodes on which another one decides it."""
+        held: Held = defaultdict(set)
+        for name, node in self._cluster.nodes.items():
+            one = self._cluster.instance(name)
+            groups = groups_of(node.labels, one.asg)
+            if groups[0][0] in LABELS and self._means(asked, name):
+                for field, (winner, value) in winners(self._cluster.asked(), node.labels, groups).items():
+                    if winner.uid != asked.uid:
+                        held[groups[0], field, str(value)].add(name)
+        return held
+
+    def _has(self, asked: Asked, change: Change, node: str) -> bool:
+        """Whether the policy is to make this change on a Node."""
+        if node not in self._cluster.nodes or not self._means(asked, node):
+            return False
+        one = self._cluster.instance(node)
+        differs = one.runs and str(one.last.options[change[1]]) == change[2]
+        alone = one.name not in self._cluster.shared
+        return alone and differs and one.node == node and self._decides(asked, change, one)
+
     def _judge_canary(
         self, asked: Asked, one: Instance, options: dict[str, Any], status: Any, taken: bool
     ) -> None:
         since, groups = self._now() - FRESH - self._ec2.longest_lag, self._taken_for(asked, one)
-        first, stands = any(one.name in named(status, group) for group in groups), passed(status)
+        first, stands = [group for group in groups if one.name in named(status, group)], passed(status)
         for name, value in options.items():
             had = one.values(name, since) - {value}
             changes = [(group, name, str(before), str(value)) for group in groups for before in had]
             proofs, expected = dict(self.proofs[asked.uid]), self.expected[asked.uid]
             for change in proofs.keys() & changes:
-                if asked.expect not in ("", "Any", expected[change]):
+                if asked.expect not in ("", expected[change]) and (
+                    asked.expect != "Any" or not expected[change]
+                ):
                     proofs[change] = f"it was proved to be {expected[change] or 'nothing'}"
             if not changes or any(proofs.get(change) == "" and change in stands for change in changes):
                 continue
@@ -411,7 +522,7 @@ class Judge:
                 why = next((proofs[change] for change in changes if change in proofs), "it never passed")
                 self.breach("canary", f"{one.name} is sent {changes}: {why}")
             elif taken:
-                tried = self.tries[asked.uid][self.group(one), name, str(one.last.options[name]), str(value)]
+                tried = self.tries[asked.uid][first[0], name, str(one.last.options[name]), str(value)]
                 # An instance that another client changes first is replaced by another one.
                 tried -= {sent for sent in tried if self._ec2.instances[sent].averted(name, value)}
                 tried.add(one.name)
@@ -430,6 +541,8 @@ class Judge:
             if sent.restored or self._clock.jumped > sent.at:
                 continue
             changed = self._ec2.instances[sent.instance]
+            if self._cluster.shared.get(sent.instance, 0.0) > sent.at:
+                continue  # it is not known whose group and readiness count
             if changed is one:
                 self._judge_fight(asked, sent, one, ends)
                 continue
@@ -496,12 +609,12 @@ class Judge:
 
     def _judge_probes(self, asked: Asked, began: float) -> None:
         """A finding that counts and is not as expected stops all."""
-        if not asked.verification.get("probe"):
+        if not asked.expect:
             return
         for name, found in self._cluster.measured.items():
             shown = [one for one in found if one.shown < began]
             # After an edit the policy may no longer select the node.
-            if not shown or not self._means(asked, name):
+            if not shown or not self._means(asked, name) or not self._known(asked, shown[-1]):
                 continue
             one, last = self._ec2.instances[shown[-1].instance], shown[-1]
             sent = self.taken[asked.uid].get(one.name)
@@ -514,3 +627,11 @@ class Judge:
                 and (why := as_expected(asked, last, self._shut(one)))
             ):
                 self.breach("probe", f"something is changed though {name}: {why}")
+
+    def _known(self, asked: Asked, found: Measured) -> bool:
+        """Whether the policy can know of it: its ledger is there, or was read by a pass that has stored
+        status, and the policy has asked for a probe ever since."""
+        if found.lost == math.inf:
+            return True
+        read = any(found.shown < at < found.lost for at in self.ended[asked.uid])
+        return read and self.unprobed.get(asked.uid, 0.0) < found.shown

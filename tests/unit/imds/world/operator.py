@@ -48,6 +48,8 @@ class Operator:
         self.effect = True  # whether the call at which it is killed takes effect
         self.conflict = False  # of the next status
         self.daemontasks = True  # whether the next process runs them
+        self._serving: dict[IMDSPolicyKind, bool] = {}
+        cluster.used = lambda what, refused: self.judge.used(_ACTOR.get(("", 0))[0], what, refused)
         self.due: dict[str, float] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._passes = Counter[str]()
@@ -120,6 +122,7 @@ class Operator:
             ),
         )
         held.append(made)
+        self._serving[made] = self.daemontasks
         return made
 
     def bury(self) -> None:
@@ -137,14 +140,18 @@ class Operator:
         self.bury()
         self.cluster.watchers.clear()
         self._standby = None
-        self.kind = self._process()
+        self._leads(self._process())
 
     def change_leader(self) -> None:
         """Another process leads, that has seen the nodes all the time and may have led before."""
         self.bury()
         self.loop.run_until_complete(self.kind.stop())
-        before, self.kind = self.kind, self._standby or self._process()
+        before = self.kind
+        self._leads(self._standby or self._process())
         self._standby = before
+
+    def _leads(self, kind: IMDSPolicyKind) -> None:
+        self.kind, self.judge.serves = kind, self._serving[kind]
 
     # ------------------------------------------------------------ passes
 
@@ -225,6 +232,8 @@ class Operator:
         if status != subject.status:
             await self.api(lambda: self._store(key.name, subject, status))
         await kind.after(snapshot, plan, outcome)
+        if key.name in self.cluster.policies:
+            self.judge.ends(key.name)
         return 600.0 if follow.delay is None else min(follow.delay, 600.0)
 
     def _store(self, name: str, subject: Any, status: Any) -> None:

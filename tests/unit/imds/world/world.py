@@ -78,12 +78,21 @@ class World:
         """Of a Node, even if that is gone."""
         return self.ec2.instances[self.twins.get(node, f"i-{int(node[1:]):08x}")]
 
-    def twin(self, node: str, **labels: str) -> str:
+    def twin(self, node: str, *, ready: bool = True, **labels: str) -> str:
         """Another Node that names its instance."""
         name, old = f"n{90_000 + len(self.twins)}", self.cluster.nodes[node]
         self.twins[name] = self.instance_of(node).name
-        self.cluster.put_node(Node(name, f"u{name}", labels, provider_id=old.provider_id, ready=True))
+        self.cluster.put_node(Node(name, f"u{name}", labels, provider_id=old.provider_id, ready=ready))
         return name
+
+    def remove(self, node: str) -> None:
+        """A Node is deleted. Another one that names its instance is that of the instance then."""
+        one = self.instance_of(node)
+        self.cluster.remove_node(node)
+        others = self.cluster.named(one.name)
+        if one.node == node and others:
+            with self.judge.moving(one):
+                one.node = others[0]
 
     def cordon(self, node: str, *, unschedulable: bool = True) -> None:
         """`kubectl cordon`."""
@@ -125,9 +134,9 @@ class World:
         """Its instance is terminated; the Node is deleted later, or stays."""
         self.ec2.end(self.instance_of(node))
         if leaves_in == 0:
-            self.cluster.remove_node(node)
+            self.remove(node)
         elif leaves_in is not None:
-            self.loop.at(self.clock.now + leaves_in, lambda: self.cluster.remove_node(node))
+            self.loop.at(self.clock.now + leaves_in, lambda: self.remove(node))
 
     # ------------------------------------------------------------ what a harmful change does
 
@@ -158,7 +167,7 @@ class World:
             group, there = self.judge.group(one), one.node in self.cluster.nodes
             self.ailing.discard(one.name)
             self.ec2.end(one)
-            self.cluster.remove_node(one.node)
+            self.remove(one.node)
             if there and group in self.groups:
                 self.join(group)
 
@@ -193,6 +202,9 @@ class World:
         operator.api_faults.clear()
         operator.slow.clear()
         operator.kill_in, operator.conflict = None, False
+        if not operator.daemontasks or not self.judge.serves:
+            operator.daemontasks = True
+            operator.restart()
         for one in self.ec2.instances.values():
             if one.pending(now + 5.0):
                 one.last.in_force = now + 5.0
@@ -200,8 +212,8 @@ class World:
         for name in list(self.cluster.nodes):
             one = self.instance_of(name)
             one.stopped = math.inf
-            if not one.runs or name in self.twins:
-                self.cluster.remove_node(name)
+            if not one.runs or name != one.node:
+                self.remove(name)
             elif one.name not in self.ailing:
                 self.cluster.set_ready(name, True)
 
