@@ -91,6 +91,8 @@ def _has(one: CheckedInstance, change: FieldChange, inputs: EnforceInput) -> boo
     desired = one.desired.get(change.field)
     if desired is None or desired.policy != inputs.me or one.result.state in ("gone", "skipped"):
         return False
-    if one.observed is None or one.result.state == "unknown" or one.instance in inputs.others:
+    if one.observed is None or one.observed.at < inputs.believed_since:
+        return True  # the reading may lack a change of another process
+    if one.result.state == "unknown" or one.instance in inputs.others:
         return True
     return text(dict(one.observed.options.given()).get(change.field)) == change.before

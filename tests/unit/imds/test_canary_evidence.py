@@ -201,6 +201,34 @@ def test_what_passed_before_an_exception_does_not_count_after_it(
     assert states(held) == ("Enforced", "")
 
 
+@pytest.mark.parametrize("stands_by", [False, True])
+def test_what_an_exception_has_just_changed_is_released_though_another_process_reads_it_late(
+    worlds: Callable[..., World], stands_by: bool
+) -> None:
+    """The first readings still have the value from before the exception."""
+    world = worlds(A, count=12, HttpPutResponseHopLimit=3)
+    world.apply("p", **LOWER)
+    world.run(1_800.0)
+    assert states(world) == ("Enforced", "")
+    none = {"safety": SAFETY | {"canary": {"instances": 0}}}
+    world.apply("exception", **HOLDS | none)
+
+    def changed() -> bool:
+        return all(one.last.by == "exception" for one in world.ec2.instances.values())
+
+    world.run(60.0, until=changed)
+    assert changed()
+    world.harmful.add((A, HOP, 1))
+    world.ec2.lag(20.0)
+    if stands_by:
+        world.operator.change_leader()
+    else:
+        world.operator.restart()
+    world.delete("exception")
+    world.run(1_200.0)
+    assert (len(world.judge.sends), states(world)) == (1, ("BreakerOpen", "CanaryLost"))
+
+
 def test_what_has_passed_goes_on_to_count_while_the_exception_stands(held: World) -> None:
     """Also when a node of the exception goes."""
     for node in ("n1", "n2"):
