@@ -294,14 +294,17 @@ class History(RuleBasedStateMachine):
         if self.world.instance_of(node).runs:
             (self.world.stop if stops else self.world.start)(node)
 
-    @rule(lost=st.booleans(), refused=st.sampled_from([None, *REFUSED]))
-    def the_probe_cannot_be_used(self, lost: bool, refused: str | None) -> None:
-        """Its task is deleted, or a right is missing until the next time; "create": there is no CRD."""
-        if lost or refused == "create":
+    @rule()
+    def the_probes_task_is_deleted(self) -> None:
+        self.world.cluster.lose_task()
+
+    @rule(what=st.sampled_from(REFUSED), lasts=st.sampled_from([0.1, 30.0, 900.0]))
+    def the_probes_task_is_refused(self, what: str, lasts: float) -> None:
+        """For a while. "create": there is no CRD."""
+        if what == "create":
             self.world.cluster.lose_task()
-        self.world.cluster.refused = (
-            {refused: ApiError(404 if refused == "create" else 403, "no")} if refused else {}
-        )
+        self.world.cluster.refused[what] = ApiError(404 if what == "create" else 403, "no")
+        self.world.loop.at(self.world.clock.now + lasts, lambda: self.world.cluster.refused.pop(what, None))
 
     @rule(takes=st.sampled_from([1.0, 30.0, 300.0]), told=st.sampled_from([0.0, 10.0, 200.0]))
     def probes_take(self, takes: float, told: float) -> None:
@@ -324,11 +327,12 @@ class History(RuleBasedStateMachine):
         self.world.operator.change_leader()
         self.world.clock.jump(self.world.clock.skew if skew is None else skew)
 
-    @rule(serves=st.booleans())
-    def another_version_leads(self, serves: bool) -> None:
-        """With DaemonTasks or without."""
-        self.world.operator.daemontasks = serves
+    @rule()
+    def restart_without_daemontasks(self) -> None:
+        """Until the next one."""
+        self.world.operator.daemontasks = False
         self.world.operator.restart()
+        self.world.operator.daemontasks = True
 
     @rule(calls=st.integers(0, 6), effect=st.booleans())
     def is_killed_at_a_call(self, calls: int, effect: bool) -> None:

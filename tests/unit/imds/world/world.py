@@ -202,7 +202,7 @@ class World:
         operator.api_faults.clear()
         operator.slow.clear()
         operator.kill_in, operator.conflict = None, False
-        if not operator.daemontasks or not self.judge.serves:
+        if not self.judge.serves:
             operator.daemontasks = True
             operator.restart()
         for one in self.ec2.instances.values():
