@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from caretaker.kube.errors import ApiError
 from unit.imds.world.told import typed
-from unit.imds.world.truth import FIELDS, LABELS, TEAM, WORDS, Group
+from unit.imds.world.truth import FIELDS, LABELS, TEAM, WORDS, Group, ec2_name
 from unit.imds.world.world import BAD, World
 
 GROUPS: Final[list[Group]] = [
@@ -219,6 +219,15 @@ class History(RuleBasedStateMachine):
     def join(self, data: Any) -> None:
         self.joins(data, data.draw(st.sampled_from(sorted(self.world.groups))))
 
+    @precondition(lambda self: self.changes() and len(self.world.cluster.nodes) < 14)
+    @rule(data=st.data(), count=st.integers(1, 2))
+    def join_as_before(self, data: Any, count: int) -> None:
+        """With the former value of a change that has passed."""
+        group, field, before = data.draw(st.sampled_from(self.changes()))
+        if group in self.world.groups:
+            for _ in range(count):
+                self.world.join(group, options={ec2_name(field): before}, **{TEAM: "x"})
+
     @precondition(lambda self: self.world.cluster.nodes)
     @rule(data=st.data(), leaves_in=st.sampled_from([0.0, 40.0, 300.0, None]))
     def ends(self, data: Any, leaves_in: float | None) -> None:
@@ -368,6 +377,13 @@ class History(RuleBasedStateMachine):
         self.world.apply(self.policy(data), **{what: new[what]})
 
     @precondition(lambda self: self.world.cluster.policies)
+    @rule(data=st.data(), expect=st.sampled_from(["PodReachable", "PodBlocked", "Any"]))
+    def expects(self, data: Any, expect: str) -> None:
+        """Something else of the probe."""
+        verification = self.world.cluster.policy(name := self.policy(data)).verification
+        self.world.apply(name, verification={**verification, "expect": expect})
+
+    @precondition(lambda self: self.world.cluster.policies)
     @rule(data=st.data())
     def suspend(self, data: Any) -> None:
         """Or go on."""
@@ -375,9 +391,14 @@ class History(RuleBasedStateMachine):
         self.world.apply(name, suspend=not self.world.cluster.policy(name).spec.get("suspend", False))
 
     @precondition(lambda self: self.changes())
-    @rule(data=st.data(), canary=st.sampled_from([0, 0, 1]), stands=st.sampled_from([0.0, 60.0, 1_900.0]))
+    @rule(
+        data=st.data(),
+        canary=st.sampled_from([0, 0, 1]),
+        stands=st.sampled_from([2.0, 2.0, 60.0, 60.0, 1_900.0]),
+    )
     def exception(self, data: Any, canary: int, stands: float) -> None:
-        """A policy of higher priority holds the former value of a change that has passed, and lets it go."""
+        """A policy of higher priority holds the former value of a change that has passed, and lets it go. A
+        new leader may not read its last changes at first."""
         (kind, name), field, before = data.draw(st.sampled_from(self.changes()))
         groups = {"groups": [{"kind": kind, "names": [name]}]} if kind else {}
         team = {"nodeSelector": {"matchLabels": {TEAM: data.draw(st.sampled_from(["x", "y"]))}}}
@@ -396,6 +417,9 @@ class History(RuleBasedStateMachine):
         selector = data.draw(st.sampled_from([team, groups]))
         self.world.apply(EXCEPTION, **spec, selector=selector, verification={}, **KEPT)
         self.world.run(stands)
+        if stands < 60.0:
+            self.world.ec2.lag(8.0)
+            (self.world.operator.change_leader if data.draw(st.booleans()) else self.world.operator.restart)()
         if data.draw(st.booleans()):
             self.exception_ends(data)
 

@@ -876,3 +876,21 @@ def test_an_endpoint_that_a_policy_disables_need_not_be_reached(make: Make, anot
         assert broken(manual, 3, after=1.0) == rule
     else:
         manual.send(3, after=1.0)
+
+
+@pytest.mark.parametrize(("after", "rule"), [(0.0, ""), (1.0, "lost")])
+def test_a_node_that_registers_again_at_once_was_not_lost(make: Make, after: float, rule: str) -> None:
+    manual = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
+    manual.passes(after=1_201.0)
+    manual.send(3)
+    node = manual.world.cluster.nodes["n3"]
+    manual.world.remove("n3")
+    if after:
+        manual.begin(after)
+        manual.judge.ends("p")
+    manual.world.clock.now += after
+    manual.world.cluster.put_node(msgspec.structs.replace(node, uid="another"))
+    if rule:
+        assert broken(manual, after=1.0) == rule
+    else:
+        manual.send(2, after=1.0)

@@ -425,10 +425,10 @@ class Judge:
             if node is not None and not decides and self._steady(asked) and (winner or self._tags_known()):
                 self.breach("wins", f"{asked.name} does not decide {name}={value} of {one.name}")
 
-    def _tags_known(self, since: float = math.inf) -> bool:
-        """Whether all tags could be read since then, and had been before."""
-        since = min(since, self._now())
-        return self.retagged < since - MOVED - self._ec2.longest_lag and self._ec2.lacked_at < since - RESYNC
+    def _tags_known(self) -> bool:
+        """Whether all tags have been read."""
+        late = self._now() - MOVED - self._ec2.longest_lag
+        return self.retagged < late and self._ec2.lacked_at < self._now() - RESYNC
 
     def _means(self, asked: Asked, node: str) -> bool:
         """Whether it is a node of the policy."""
@@ -466,14 +466,16 @@ class Judge:
 
     def _release(self, asked: Asked) -> None:
         """What has passed does not count for a value that another policy held and releases. Nodes are counted
-        in the pass that stores status. Tags may be read late: groups are those of labels."""
+        in the pass that stores status. Tags may be read late: groups are those of labels, in all policies."""
         if not asked.enforces or not self._steady(asked):
+            return
+        selectors = [one.spec.get("selector", {}) for one in self._cluster.asked()]
+        if any(term["kind"] not in LABELS for one in selectors for term in one.get("groups", ())):
+            self.held.pop(asked.uid, None)
             return
         held = self._held(asked)
         at, before = self.held.get(asked.uid, (-math.inf, {}))
         self.held[asked.uid] = self._now(), held
-        if not self._tags_known(at):
-            return
         for change in [one for one, lacks in self.proofs[asked.uid].items() if not lacks]:
             group, name, old, _ = change
             then, now = before.get((group, name, old), set()), held.get((group, name, old), set())
@@ -578,7 +580,9 @@ class Judge:
     def _worse(self, asked: Asked, sent: Sent, one: Instance) -> Iterator[tuple[str, float, float]]:
         """(rule, when it happened, when it is known at the latest) of all that was not as it should be."""
         late = DETECTION + self._ec2.longest_lag
-        removed = self._cluster.removed.get(one.node, math.inf)
+        removed, joined = self._cluster.removed.get(one.node, math.inf), self._cluster.joined[one.node]
+        if one.node in self._cluster.nodes and not any(removed < at < joined for at in self.ended[asked.uid]):
+            removed = math.inf  # it registered again before a pass could see that it was gone
         ended = math.inf if one.ended is None else one.ended
         if min(removed, ended) < math.inf:
             yield "lost", min(removed, ended), min(removed, ended + late)
