@@ -46,6 +46,7 @@ class Cluster:
         self._clock, self._loop = clock, loop
         self._versions = 0
         self.policies: dict[str, RawPolicy] = {}
+        self._asked: dict[str, tuple[msgspec.Raw, Asked]] = {}  # as decoded
         self.nodes: dict[str, Node] = {}
         self.labels: dict[str, dict[str, str]] = {}  # of all that there ever were
         self.ready: dict[str, list[tuple[float, bool]]] = defaultdict(list)  # by node, since when
@@ -136,7 +137,10 @@ class Cluster:
     def policy(self, name: str) -> Asked:
         """One."""
         raw = self.policies[name]
-        return Asked(name, raw.metadata.uid, msgspec.json.decode(raw.spec))
+        known = self._asked.get(name)
+        if known is None or known[0] is not raw.spec:
+            known = self._asked[name] = raw.spec, Asked(name, raw.metadata.uid, msgspec.json.decode(raw.spec))
+        return known[1]
 
     def status(self, name: str) -> Status:
         """As it stands."""
