@@ -713,6 +713,15 @@ def test_what_another_policy_has_just_changed_may_have_its_value() -> None:
     assert step({}, {}, inputs(canary=before, others={"i-2"}), every=[found(2, GOOD)]).passed == {}
 
 
+@pytest.mark.parametrize(("at", "counts"), [(99.0, False), (100.0, True)])
+def test_a_value_that_is_released_may_be_missing_in_the_first_readings_of_a_process(
+    at: float, counts: bool
+) -> None:
+    before = canaries(stood=(msgspec.structs.replace(passed(RAISE), held=1),))
+    after = step({}, {}, inputs(canary=before, believed_since=100.0), every=[found(2, GOOD, at=at)])
+    assert bool(after.passed) == counts
+
+
 def test_what_passes_tells_on_how_many_nodes_another_policy_holds_the_old_value() -> None:
     every = [found(1, GOOD), found(2, BAD, Q), found(3, BAD, Q), found(4, BAD, Q, group=("G", "b"))]
     stood = inputs(canary=canaries(canary("Soaking", 1, since=LONG_AGO)))
