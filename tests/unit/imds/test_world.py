@@ -894,3 +894,20 @@ def test_a_node_that_registers_again_at_once_was_not_lost(make: Make, after: flo
         assert broken(manual, after=1.0) == rule
     else:
         manual.send(2, after=1.0)
+
+
+@pytest.mark.parametrize(("canary", "rule"), [(True, "not ready"), (False, "")])
+def test_a_canary_that_is_not_ready_stops_all_however_long_ago_it_was_changed(
+    make: Make, canary: bool, rule: str
+) -> None:
+    """What follows a canary is watched for a while only."""
+    manual = make()
+    manual.passes()
+    manual.send(3)
+    manual.begin(400.0)
+    manual.tell(*[3] * canary, passed=manual.status["canary"]["passed"])
+    manual.world.cluster.set_ready("n3", False)
+    if rule:
+        assert broken(manual, after=1.0) == rule
+    else:
+        manual.send(2, after=1.0)

@@ -344,7 +344,7 @@ class Judge:
             self._judge_values(asked, one, options)
         if asked.canary and not restores:
             self._judge_canary(asked, one, options, status, taken)
-            self._judge_watch(asked, one, began)
+            self._judge_watch(asked, one, began, status)
             self._judge_probes(asked, began)
         if taken:
             self._take(asked, one, options, status, restores)
@@ -533,7 +533,8 @@ class Judge:
 
     # ------------------------------------------------------------ whether those that were changed are well
 
-    def _judge_watch(self, asked: Asked, one: Instance, began: float) -> None:
+    def _judge_watch(self, asked: Asked, one: Instance, began: float, status: Mapping[str, Any]) -> None:
+        canaries = {name for group in self._groups for name in named(status, group)}
         for sent in self.taken[asked.uid].values():
             soak = max(
                 (asked.soak(name, sent.before[name], value) for name, value in sent.options.items()),
@@ -551,9 +552,20 @@ class Judge:
             for rule, happened, seen in self._worse(asked, sent, changed):
                 looked = any(seen < at <= min(ends, began) for at in self.passes[asked.uid])
                 if rule == "not ready":  # until it is Ready again
-                    looked = seen < began <= ends
+                    stands = sent.instance in canaries and self._stays(asked, sent, changed)
+                    looked = seen < began and (began <= ends or stands)
                 if looked and sent.at <= seen and (sent.forgiven < happened or rule == "not ready"):
                     self.breach(rule, f"{one.name} is changed after {changed.name}, at {seen:.1f}")
+
+    @property
+    def _groups(self) -> set[Group]:
+        return {self.group(one) for one in self._ec2.instances.values()}
+
+    def _stays(self, asked: Asked, sent: Sent, one: Instance) -> bool:
+        """Whether it has the change, and the policy wants it."""
+        changes = [(self.group(one), name, "", str(value)) for name, value in sent.options.items()]
+        has = sent.options.items() <= one.last.options.items()
+        return has and one.runs and all(self._decides(asked, change, one) for change in changes)
 
     def _judge_fight(self, asked: Asked, sent: Sent, one: Instance, ends: float) -> None:
         """A value that another client has reverted is left as it is."""
