@@ -536,7 +536,7 @@ def test_a_suspended_policy_sends_nothing(make: Make, suspended: bool) -> None:
         manual.send(2, after=1.0)
 
 
-def test_nobody_looks_while_a_policy_is_suspended(make: Make) -> None:
+def test_instances_are_not_read_while_a_policy_is_suspended(make: Make) -> None:
     """What is set back and undone meanwhile is not seen."""
     manual = make(safety=SPEC["safety"] | {"canary": {"soak": "5m"}})
     manual.tell(1)
@@ -598,7 +598,7 @@ def test_a_canary_that_is_of_another_group_does_not_pass(
 
 
 def test_a_canary_that_moves_as_it_is_changed_is_one_of_the_group_that_it_left(make: Make) -> None:
-    """Its call is on its way. It takes no place in the other group, and no harm is told of it."""
+    """Its call is on its way. It takes no place in the other group, and no harm is reported."""
     manual = make()
     manual.world.harmful.add(((GROUP[0], "b"), "HttpPutResponseHopLimit", 2))
     manual.tell(1)
@@ -747,14 +747,22 @@ def test_a_canary_after_an_exception_counts(make: Make) -> None:
     manual.send(5)
 
 
-def test_an_exception_that_takes_as_many_nodes_as_it_releases_is_not_noticed(make: Make) -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_exception_that_takes_as_many_nodes_as_it_releases_is_known_by_name(
+    make: Make, restarts: bool
+) -> None:
     manual, kept = excepted(make)
+    if restarts:
+        manual.judge.led_since = manual.world.clock.now + 1
     labels = {LABELS[GROUP[0]]: GROUP[1]}
     manual.world.label("n2", labels)
     manual.world.label("n4", labels | {"team": "x"})
     manual.begin(1.0)
     manual.tell(passed=kept)
-    manual.send(5)
+    if restarts:  # numbers alone are in the status
+        manual.send(5)
+    else:
+        assert broken(manual, 5) == "canary"
 
 
 # ---------------------------------------------------------------- the breaker, and what the probe finds

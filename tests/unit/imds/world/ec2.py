@@ -210,7 +210,7 @@ class Ec2:
 
     def describe(self, given: dict[str, Any]) -> dict[str, Any]:
         """One page."""
-        if self.blind or self.untold:
+        if self.blind or self.untold or self.lacks_group:
             self.lacked_at = self._now()
         if self.blind:
             raise ERRORS[self.blind.pop()]

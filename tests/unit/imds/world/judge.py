@@ -100,6 +100,7 @@ class Judge:
         ] = {}  # policy's uid -> when a status was stored, and Held then
         self.refusing: dict[str, set[str]] = defaultdict(set)  # policy -> what of the probe it may not use
         self.serves = True  # whether this process runs DaemonTasks
+        self.led_since = 0.0  # when it began to lead: of what was before, it knows numbers alone
         self.stays: dict[str, list[Stay]] = {}  # of instances that have moved to another group
 
     def breach(self, rule: str, message: str) -> None:
@@ -452,7 +453,7 @@ class Judge:
     def _judge_stopped(self, asked: Asked, status: Mapping[str, Any]) -> None:
         """While the breaker is open, or without a probe that is asked for."""
         if status.get("breaker"):
-            self.breach("breaker", f"{asked.name} changes something though it is open")
+            self.breach("breaker", f"{asked.name} sends a change while its breaker is open")
         if asked.expect and (self.refusing[asked.name] or not self.serves):
             why = self.refusing[asked.name] or "DaemonTasks do not run"
             self.breach("unprobed", f"{asked.name} changes something without a probe: {why}")
@@ -480,7 +481,8 @@ class Judge:
             group, name, old, _ = change
             then, now = before.get((group, name, old), set()), held.get((group, name, old), set())
             left = (node for node in sorted(then - now) if self._has(asked, change, node))
-            if len(now) < len(then) and self.proved_at[asked.uid][change] < at and (node := next(left, "")):
+            fewer = len(now) < len(then) or at >= self.led_since
+            if fewer and self.proved_at[asked.uid][change] < at and (node := next(left, "")):
                 self.proofs[asked.uid][change] = f"another policy has released {node} since it passed"
 
     def _held(self, asked: Asked) -> Held:

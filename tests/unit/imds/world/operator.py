@@ -152,6 +152,7 @@ class Operator:
 
     def _leads(self, kind: IMDSPolicyKind) -> None:
         self.kind, self.judge.serves = kind, self._serving[kind]
+        self.judge.led_since = self.clock.now
 
     # ------------------------------------------------------------ passes
 
