@@ -67,8 +67,7 @@ async def test_a_list_of_none_is_a_list(api: FakeApiServer, session: MetadataSes
 async def test_pages_of_large_objects_have_fewer_of_them(
     api: FakeApiServer, session: MetadataSession
 ) -> None:
-    """Annotations have 256 KiB, labels may have more."""
-    large = named("a", labels={f"l{number}": "" for number in range(PAGE_BYTES // 64)})
+    large = named("a", labels={"l": "x" * (PAGE_BYTES // 5)})
     every, sizes = [large] * 12, list[int]()
 
     async def reply(request: web.Request) -> web.StreamResponse:
