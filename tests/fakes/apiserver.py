@@ -8,13 +8,13 @@ a real server by tests/integration/kube/test_contract.py. What else a real one d
 import asyncio
 import json
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
 
-from fakes.answers import Json, event, failure
+from fakes.answers import Json, event, failure, listing
 from testbed.closing import server_closed
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -103,6 +103,17 @@ class FakeApiServer:
 def answer(body: Any, code: int = 200) -> web.Response:
     """A JSON answer."""
     return web.json_response(body, status=code)
+
+
+def paged(every: Sequence[Json]) -> Handler:
+    """A list of these objects, in pages as they are requested."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        began = int(request.query.get("continue", "0"))
+        end = began + int(request.query["limit"])
+        return answer(listing(50, *every[began:end], token=str(end) if end < len(every) else ""))
+
+    return reply
 
 
 def status(body: Json) -> web.Response:

@@ -19,7 +19,7 @@ from caretaker.kube.client import PAGE_BYTES, KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.transport import LARGE, Request, resource_of
 from fakes.answers import failure, listing, page_expired, version_expired
-from fakes.apiserver import FakeApiServer, Handler, answer, hang, refusing, status
+from fakes.apiserver import FakeApiServer, Handler, answer, hang, paged, refusing, status
 
 NODES = "/api/v1/nodes"
 NODE = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}}
@@ -153,18 +153,11 @@ class TestList:
         text = "x" * (PAGE_BYTES // 10)
         large = [{"metadata": {"name": str(number), "annotations": {"a": text}}} for number in range(40)]
         small = [{"metadata": {"name": f"small-{number}"}} for number in range(60)]
-        every, sizes = large + small, list[int]()
-
-        async def reply(request: web.Request) -> web.StreamResponse:
-            began = int(request.query.get("continue", "0"))
-            end = began + int(request.query["limit"])
-            sizes.append(end - began)
-            return answer(listing(50, *every[began:end], token=str(end) if end < len(every) else ""))
-
-        api.on("GET", NODES, reply)
+        every = large + small
+        api.on("GET", NODES, paged(every))
         found, _ = await client.list(NODES, WireNode, each=lambda item: item.metadata.name, page=64)
         assert found == [item["metadata"]["name"] for item in every]
-        assert sizes == [64, *[8] * 6, 16, 32, 64]
+        assert [int(request.query["limit"]) for request in api.requests] == [64, *[8] * 6, 16, 32, 64]
 
     async def test_an_object_is_read_however_large_it_is(
         self, api: FakeApiServer, client: KubeClient

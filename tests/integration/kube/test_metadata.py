@@ -18,7 +18,7 @@ from caretaker.kube.rest_config import RestConfig
 from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.work_queue import Key
 from fakes.answers import event, listing, unauthorized, version_expired
-from fakes.apiserver import FakeApiServer, Handler, answer, status
+from fakes.apiserver import FakeApiServer, Handler, answer, paged, status
 from testing.authority import loose_certificate
 
 GROUP = "/apis/caretaker.dev/v1alpha1"
@@ -68,15 +68,7 @@ async def test_pages_of_large_objects_have_fewer_of_them(
     api: FakeApiServer, session: MetadataSession
 ) -> None:
     large = named("a", labels={"l": "x" * (PAGE_BYTES // 5)})
-    every, sizes = [large] * 12, list[int]()
-
-    async def reply(request: web.Request) -> web.StreamResponse:
-        began = int(request.query.get("continue", "0"))
-        end = began + int(request.query["limit"])
-        sizes.append(end - began)
-        return answer(listing(50, *every[began:end], token=str(end) if end < len(every) else ""))
-
-    api.on("GET", TASKS, reply)
+    api.on("GET", TASKS, paged([large] * 12))
     found, token = list[dict[str, Any]](), ""
     while not found or token:
         query = f"labelSelector=a%3Db&limit=500&continue={token or 0}"
@@ -84,7 +76,7 @@ async def test_pages_of_large_objects_have_fewer_of_them(
         found += page["items"]
         token = page["metadata"].get("continue", "")
     assert found == [named("a")] * 12
-    assert sizes == [500, 62, 7, 1, 2, 2, 2, 2, 2, 2]
+    assert [int(request.query["limit"]) for request in api.requests] == [500, 62, 7, 1, 2, 2, 2, 2, 2, 2]
     assert {request.query["labelSelector"] for request in api.requests} == {"a=b"}
 
 
