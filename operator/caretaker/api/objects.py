@@ -116,16 +116,11 @@ CRASH_LOOP: Final = "CrashLoopBackOff"
 CONTAINER_LOST: Final = "ContainerStatusUnknown"
 
 
-# Labels and annotations of a Pod that are kept, each of at most so many characters: a Pod may have 256 KiB.
-_OWN: Final = frozenset(
+_OWN: Final = sorted(
     value for name, value in vars(names).items() if name.startswith(("POD_", "LABEL_")) and "/" in value
 )
-_MOST: Final = 253  # of the longest, a node's name
+_MOST: Final = 253  # characters of a label or annotation that is kept: of the longest, a node's name
 _BOOT_ID: Final = 64  # the kernel's has 36
-
-
-def _own(marks: dict[str, str] | None) -> dict[str, str]:
-    return {key: marks[key] for key in _OWN.intersection(marks) if len(marks[key]) <= _MOST} if marks else {}
 
 
 def _boot_id(text: str) -> str:
@@ -144,19 +139,39 @@ class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Base of the structs that are decoded from and encoded to the API."""
 
 
-class WireMeta(msgspec.Struct, rename="camel"):
+class WireBareMeta(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
     owner_references: list[WireOwner] | None = None
     finalizers: list[str] | None = None
+
+
+class WireMeta(WireBareMeta):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+_fields = ((f"own{i}", str | None, msgspec.field(name=name, default=None)) for i, name in enumerate(_OWN))
+
+
+class WireOwn(msgspec.defstruct("_Own", _fields)):  # type: ignore[misc]
+    """The labels or annotations of a Pod. Only ours are decoded: all may have more than 1 MiB."""
+
+    def kept(self) -> dict[str, str]:
+        """Without those that are too long."""
+        values = zip(_OWN, msgspec.structs.astuple(self), strict=True)
+        return {name: text for name, text in values if text is not None and len(text) <= _MOST}
+
+
+class WirePodMeta(WireBareMeta):
+    labels: WireOwn | None = None
+    annotations: WireOwn | None = None
 
 
 class WireCondition(msgspec.Struct, rename="camel"):
@@ -283,7 +298,7 @@ class WirePodStatus(msgspec.Struct, rename="camel"):
 
 
 class WirePod(msgspec.Struct):
-    metadata: WireMeta
+    metadata: WirePodMeta
     spec: WirePodSpec = msgspec.field(default_factory=WirePodSpec)
     status: WirePodStatus = msgspec.field(default_factory=WirePodStatus)
 
@@ -297,15 +312,14 @@ class WirePod(msgspec.Struct):
             if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
                 unschedulable = condition.message
                 unschedulable_since = parse_time(condition.last_transition_time) or 0.0
-        created = parse_time(meta.creation_timestamp) or 0.0
-        deletion = parse_time(meta.deletion_timestamp) or 0.0
+        created, deletion = (parse_time(t) or 0.0 for t in (meta.creation_timestamp, meta.deletion_timestamp))
         return Pod(
             name=meta.name,
             namespace=meta.namespace,
             uid=meta.uid,
             owner_uid=owner,
-            labels=_own(meta.labels),
-            annotations=_own(meta.annotations),
+            labels=meta.labels.kept() if meta.labels else {},
+            annotations=meta.annotations.kept() if meta.annotations else {},
             created=created,
             deletion=deletion,
             deletion_asked=max(deletion - (meta.deletion_grace_period_seconds or 0), 0.0),

@@ -22,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from caretaker.api.objects import WireMeta
+from caretaker.api.objects import WireBareMeta
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, error_from
 from caretaker.kube.store import Record, Store, key_of
@@ -35,7 +35,7 @@ class Wire(Protocol):
     """A wire struct: one that keeps the object's metadata."""
 
     @property
-    def metadata(self) -> WireMeta:
+    def metadata(self) -> WireBareMeta:
         """As decoded."""
         ...
 
@@ -60,7 +60,7 @@ class _Event(msgspec.Struct):
 
 
 class _MetadataOnly(msgspec.Struct):
-    metadata: WireMeta
+    metadata: WireBareMeta
 
 
 _decode_event = msgspec.json.Decoder(_Event).decode

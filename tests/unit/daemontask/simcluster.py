@@ -114,7 +114,7 @@ class SimCluster:
         """The scheduler and the kubelet: to the node that its affinity names, if there is one. The API server
         binds no Pod that is being deleted."""
         pod = self.pods[name]
-        target = (pod.metadata.annotations or {})[names.POD_NODE_NAME]
+        target = pod.record().annotations[names.POD_NODE_NAME]
         free = not (pod.spec.node_name or pod.metadata.deletion_timestamp)
         if free and target in self.nodes:
             for judge in self.on_bind:
@@ -323,7 +323,7 @@ class SimCluster:
         found = (
             pod
             for pod in self.pods.values()
-            if all((pod.metadata.labels or {}).get(name) in values for name, values in wanted.items())
+            if all(pod.record().labels.get(name) in values for name, values in wanted.items())
         )
         return list(found), str(self.version)
 

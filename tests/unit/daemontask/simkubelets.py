@@ -68,7 +68,7 @@ class SlowCluster(SimCluster):
     def reject(self, name: str, reason: str = "OutOfcpu") -> None:
         """The kubelet's admission refuses the Pod: no container of it is ever created."""
         pod = self.pods[name]
-        target = (pod.metadata.annotations or {})[names.POD_NODE_NAME]
+        target = pod.record().annotations[names.POD_NODE_NAME]
         if pod.spec.node_name or pod.metadata.deletion_timestamp or target not in self.nodes:
             return
         status = {"phase": "Failed", "reason": reason, "message": "Pod was rejected by the kubelet"}
