@@ -63,9 +63,11 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     reason: str = ""
     message: str = ""  # at most 200 bytes
     boot_absorbed: bool = False  # the run's own reboot has been seen
-    reboot_runs: tuple[Seconds, ...] = ()  # when NodeReboot started runs, newest last, at most 3
+    # When NodeReboot started runs, newest last.
+    reboot_runs: Annotated[tuple[Seconds, ...], msgspec.Meta(max_length=3)] = ()
     fail_task: bool = False  # a FailJob rule matched
-    results: dict[str, Value] | None = None  # of a run that succeeded, at most 216 bytes
+    # Of a run that succeeded: at most 216 bytes, which are fewer than 36 values.
+    results: Annotated[dict[str, Value], msgspec.Meta(max_length=36)] | None = None
     fault: Fault | None = None  # the first result that is not as declared
     intent: str = ""  # intents.py: token of the pass that writes it before it creates the Pod
     before: "Entry | None" = None  # the entry before the intent, without its large fields
@@ -91,6 +93,8 @@ class Ledger(msgspec.Struct, frozen=True):
     since: Mapping[str, float] = {}  # node name -> when this process first saw the entry stored
 
 
+_REASON: Final = 100  # characters
+
 _decoder = msgspec.json.Decoder(Entry)
 _encoder = msgspec.json.Encoder()
 
@@ -100,7 +104,7 @@ def decode_entry(text: str) -> Entry | str:
     try:
         return shared(_decoder.decode(text))
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError) as error:
-        return str(error)
+        return str(error)[:_REASON]  # it may quote the entry
 
 
 def shared(entry: Entry) -> Entry:

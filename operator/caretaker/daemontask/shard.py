@@ -4,6 +4,7 @@ Pure. A shard is identified by its name and its owner, so that a ConfigMap witho
 shards.py reads and writes shards.
 """
 
+from itertools import islice
 from sys import intern
 from typing import Final
 
@@ -12,7 +13,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.hashing import h10
 from caretaker.api.objects import MAX_SEQ, WireMeta
-from caretaker.daemontask.ledger import Entry, decode_entry
+from caretaker.daemontask.ledger import SHARD_NODES, Entry, decode_entry
 
 _PREFIX: Final = 40
 _DIGITS: Final = 15  # below the bound of api.daemontask.Figure
@@ -107,6 +108,18 @@ class Marks:
         if meta.name != f"{self._stem}-{text}" or not (text.isascii() and text.isdigit()):
             return None
         return int(text)
+
+
+def overfull(item: WireConfigMap) -> bool:
+    """Whether it has more entries than a write of ours leaves."""
+    return len(item.data or ()) > SHARD_NODES
+
+
+def bounded(item: WireConfigMap) -> WireConfigMap:
+    """The ConfigMap; of an overfull one no more than shows that it is: 1 MiB of entries takes up to 28."""
+    if not overfull(item):
+        return item
+    return WireConfigMap(item.metadata, dict.fromkeys(islice(item.data or (), SHARD_NODES + 1), ""))
 
 
 def decode(index: int, item: WireConfigMap, *, stray: bool = False) -> Shard:

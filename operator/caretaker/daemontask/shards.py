@@ -16,10 +16,19 @@ from caretaker.api import names
 from caretaker.api.daemontask import NOT_KNOWN, LedgerStatus
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.intents import sent_at
-from caretaker.daemontask.ledger import Entry, Ledger, encode_entry, merge, place, shared
+from caretaker.daemontask.ledger import SHARD_NODES, Entry, Ledger, encode_entry, merge, place, shared
 from caretaker.daemontask.losses import MOST, Loss, beyond, losses, write_counts
 from caretaker.daemontask.pods import owner_reference
-from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, WireMetaOnly, decode, figures
+from caretaker.daemontask.shard import (
+    Marks,
+    Shard,
+    WireConfigMap,
+    WireMetaOnly,
+    bounded,
+    decode,
+    figures,
+    overfull,
+)
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, or_none
 from caretaker.runtime.controller import Conflict
@@ -29,6 +38,8 @@ logger = logging.getLogger(__name__)
 # After a slow write the next one gets this many times the usual timeout: still less than INTENT_SECONDS in
 # apply.py.
 _PATIENT: Final = 2.2
+# Of such a ConfigMap no entry is read, so which nodes have run is not known.
+_OVERFULL: Final = f"more than {SHARD_NODES} records (take out what was added, or delete it)"
 # Unanswered writes in a row before a condition reports them.
 TOO_MANY: Final = 3
 
@@ -71,6 +82,7 @@ class Shards:
         self._since: dict[str, float] = {}
         self._suspects: set[int] = set()  # indices to read by name: present, but not listed
         self._foreign: dict[int, str] = {}  # index -> ConfigMap of that name that is not this task's
+        self._overfull: set[int] = set()  # indices of ConfigMaps with too many entries: see shard.py
         self.loaded = False
         self.unanswered = 0  # unanswered writes in a row
         self._slow = False  # the last write was slow or unanswered
@@ -108,7 +120,9 @@ class Shards:
         corrupt: dict[str, str] = {}
         for shard in self._shards.values():
             corrupt.update(shard.corrupt)
-        lost = losses(reported, self._write_counts, self._shards, strict=strict)
+        found = losses(reported, self._write_counts, self._shards, strict=strict)
+        lost = [Loss(index, f"has {_OVERFULL}") for index in sorted(self._overfull)]
+        lost += [loss for loss in found if loss.index not in self._overfull]
         older = [self._shards[loss.index] for loss in lost if loss.older]
         return Ledger(
             entries=self._entries,
@@ -132,30 +146,38 @@ class Shards:
         found_items, _ = await self._client.list(
             self._path, WireConfigMap, each=self._ours, params={"labelSelector": self.selector}, page=4
         )
-        items = [item for item in found_items if item is not None]
-        listed = {self._marks.index(item.metadata) for item in items}
-        missed = {*range(min(expected, MOST)), *self._shards, *self._suspects, *self._foreign} - listed
+        items = self._indexed(item for item in found_items if item is not None)
+        known = {*self._shards, *self._suspects, *self._foreign, *self._overfull}
+        missed = {*range(min(expected, MOST)), *known} - items.keys()
         found = await asyncio.gather(*(self._by_name(index) for index in sorted(missed)))
-        self._suspects, self._foreign, strays = set(), {}, list[Shard]()
+        self._suspects, self._foreign = set(), {}
         for index, item in zip(sorted(missed), found, strict=True):
             if item is None:
                 continue
             if self._marks.ours(index, item.metadata):
-                strays.append(decode(index, item, stray=not self._marks.labelled(index, item.metadata)))
+                items[index] = item
             else:
                 self._foreign[index] = item.metadata.name
-        self.take(items, now, strays)
+        self._take(items, now)
 
     def _ours(self, item: WireConfigMap) -> WireConfigMap | None:
-        return item if self._marks.index(item.metadata) is not None else None
+        return bounded(item) if self._marks.index(item.metadata) is not None else None
 
-    def take(self, items: Iterable[WireConfigMap], now: float, strays: Iterable[Shard] = ()) -> None:
-        """Take these ConfigMaps, from a list or a watch of `selector`, as the ledger."""
-        self._shards = {shard.index: shard for shard in strays}
-        for item in items:
-            index = self._marks.index(item.metadata)
-            if index is not None:
-                self._shards[index] = decode(index, item)
+    def _indexed(self, items: Iterable[WireConfigMap]) -> dict[int, WireConfigMap]:
+        found = ((self._marks.index(item.metadata), item) for item in items)
+        return {index: item for index, item in found if index is not None}
+
+    def take(self, items: Iterable[WireConfigMap], now: float) -> None:
+        """Take these ConfigMaps, from a watch of `selector`, as the ledger."""
+        self._take(self._indexed(items), now)
+
+    def _take(self, items: Mapping[int, WireConfigMap], now: float) -> None:
+        self._overfull = {index for index, item in items.items() if overfull(item)}
+        self._shards = {
+            index: decode(index, item, stray=not self._marks.labelled(index, item.metadata))
+            for index, item in items.items()
+            if index not in self._overfull
+        }
         for index, shard in self._shards.items():
             self._write_counts[index] = max(shard.writes, self._write_counts.get(index, 0))
         ordered = (self._shards[index].entries for index in sorted(self._shards))
@@ -184,6 +206,9 @@ class Shards:
 
         The ledger is read again each time, since that ConfigMap may be gone.
         """
+        if self._overfull:
+            self.loaded = False
+            return f"ConfigMap {self._marks.name(min(self._overfull))} has {_OVERFULL}"
         homes = place(nodes, self._names()) if self._foreign else {}
         index = min((index for index in self._foreign if lost or index in homes), default=None)
         if index is None:
@@ -329,6 +354,8 @@ class Shards:
         return self._client.write_seconds * (_PATIENT if self._slow else 1.0)
 
     async def _unchanged(self, index: int) -> bool:
+        if index in self._overfull:
+            return True  # see taken()
         shard = self._shards.get(index)
         read = self._client.get(self._path_of(index), WireMetaOnly, metadata_only=True)
         found: WireMetaOnly | None = await or_none(read)
@@ -346,7 +373,7 @@ class Shards:
 
     async def _by_name(self, index: int) -> WireConfigMap | None:
         found: WireConfigMap | None = await or_none(self._client.get(self._path_of(index), WireConfigMap))
-        return found
+        return found and bounded(found)
 
     def _path_of(self, index: int) -> str:
         return f"{self._path}/{self._marks.name(index)}"

@@ -157,12 +157,12 @@ class SimCluster:
                 self.configmaps[name] = newer(WireConfigMap(shard.metadata, data), self._next())
                 self._note()
 
-    def fill(self, name: str) -> None:
-        """A shard gets as many entries as fit, of nodes that are gone."""
+    def fill(self, name: str, beyond: int = 0) -> None:
+        """A shard gets as many entries as fit, or so many more, of nodes that are gone."""
         shard = self.configmaps[name]
         data = dict(shard.data or {})
         text = encode_entry(Entry(node_uid="gone", revision="r", run_key="k", result="Succeeded", seq=1))
-        data.update({f"gone-{number}": text for number in range(SHARD_NODES - len(data))})
+        data.update({f"gone-{number}": text for number in range(SHARD_NODES + beyond - len(data))})
         self.configmaps[name] = newer(WireConfigMap(shard.metadata, data), self._next())
 
     def lose(self, name: str) -> None:

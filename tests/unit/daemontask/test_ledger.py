@@ -1,6 +1,7 @@
 """Ledger entries: what is corrupt is told, which shard has which, and that a full one fits."""
 
 import json
+from string import ascii_letters
 from typing import Any
 
 import msgspec
@@ -44,6 +45,8 @@ def test_an_entry_reads_as_it_was_written() -> None:
         pytest.param({"rebootRuns": [10**15]}, id="a reboot in no year"),
         pytest.param({"result": "Done"}, id="no result"),
         pytest.param({"results": {"ms": True}}, id="a value that is neither number nor text"),
+        pytest.param({"rebootRuns": [1, 2, 3, 4]}, id="more reboots than are kept"),
+        pytest.param({"results": dict.fromkeys(map(str, range(37)), 1)}, id="more values than have room"),
     ],
 )
 def test_what_was_edited_by_hand_is_corrupt(change: dict[str, Any]) -> None:
@@ -133,6 +136,21 @@ def test_an_entry_with_results_reads_as_it_was_written() -> None:
     full = entry(A, results={"ms": 1.5, "n": 3, "os": "one"}, fault=Fault("x", "Missing", "ms"))
     assert decode_entry(encode_entry(full)) == full
     assert b"null" not in encode_entry(entry(A)).encode()
+
+
+def test_as_many_results_as_have_room_can_be_read() -> None:
+    values: dict[str, Value] = dict.fromkeys(ascii_letters[:35], 1)
+    room = results.VALUES_BYTES - len(msgspec.json.encode(values))
+    assert 0 <= room < len(',"x":1')
+    full = entry(A, results=values)
+    assert decode_entry(encode_entry(full)) == full
+
+
+def test_why_an_entry_cannot_be_read_quotes_little_of_it() -> None:
+    why = decode_entry(encode_entry(entry(A)).replace("Succeeded", "x" * 10_000))
+    assert isinstance(why, str)
+    assert why.startswith("Invalid enum value 'xxx")
+    assert len(why) == 100
 
 
 @pytest.mark.parametrize(

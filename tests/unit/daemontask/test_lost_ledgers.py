@@ -123,6 +123,31 @@ def test_a_shard_that_was_cut_is_a_loss(world: SimWorld, cut: set[str] | None, a
     assert f"has {0 if cut is None else 1} of 2 records" in message
 
 
+@pytest.mark.parametrize("alive", [True, False], ids=["under a running operator", "before a start"])
+def test_a_shard_with_more_entries_than_fit_is_a_loss_until_it_is_whole_again(
+    world: SimWorld, alive: bool
+) -> None:
+    settle(world)
+    whole = the_shard(world)
+    world.cluster.fill(whole.metadata.name, beyond=1)
+    forged = the_shard(world)
+    if not alive:
+        restart(world)
+    created = counted(world)
+    world.cluster.add_node("c")
+    settle(world)
+    told = f"{whole.metadata.name} has more than 1000 records (take out what was added, or delete it)"
+    assert ready(world)[0] == "LedgerLost"
+    assert f"ledger ConfigMap {told}, so what has run is not known" in ready(world)[1]
+    world.cluster.annotate(names.LEDGER_DECISION, "rerun")
+    settle(world)
+    assert ready(world) == ("LedgerWriteRefused", f"ConfigMap {told}")
+    assert (the_shard(world), dict(created)) == (forged, {}), "it is not written"
+    world.cluster.restore(whole)
+    settle(world)
+    assert (ready(world)[0], dict(created)) == ("Succeeded", {"c": 1})
+
+
 def test_a_shard_without_labels_is_found_though_status_counts_one_less(world: SimWorld) -> None:
     """An operator that did not find it keeps its figure."""
     settle(world)

@@ -5,7 +5,7 @@ import pytest
 from caretaker.api.hashing import h10
 from caretaker.api.objects import WireMeta, WireOwner
 from caretaker.daemontask.ledger import encode_entry
-from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, decode
+from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, bounded, decode, overfull
 from unit.daemontask.build import entry, node
 
 MARKS = Marks("my.task", "u-1")
@@ -92,6 +92,17 @@ def test_what_cannot_be_read_is_kept_as_such() -> None:
     assert "truncated" in found.corrupt["b"]
     empty = decode(0, WireConfigMap(meta))
     assert (empty.entries, empty.corrupt, empty.stray) == ({}, {}, False)
+
+
+def test_of_a_config_map_with_too_many_entries_no_more_is_kept_than_shows_it() -> None:
+    whole = WireConfigMap(WireMeta(name=f"{STEM}-3"), {str(number): "{" for number in range(1000)})
+    assert bounded(whole) is whole
+    assert not overfull(whole)
+    for more in (1, 500):
+        names = map(str, range(1000 + more))
+        found = bounded(WireConfigMap(whole.metadata, dict.fromkeys(names, "{")))
+        assert overfull(found)
+        assert found == WireConfigMap(whole.metadata, dict.fromkeys(map(str, range(1001)), ""))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """What the ledger asks of the API server when it reads, and what plans see of it."""
 
+import tracemalloc
+
 import msgspec
 import pytest
 
 from caretaker.api.daemontask import LedgerStatus
 from caretaker.api.objects import WireMeta
-from caretaker.daemontask.ledger import encode_entry
+from caretaker.daemontask.ledger import SHARD_NODES, encode_entry
 from caretaker.daemontask.shard import WireConfigMap, WireMetaOnly
 from caretaker.daemontask.shards import Shards
 from caretaker.kube.errors import ApiError
@@ -31,6 +33,9 @@ async def test_what_only_has_the_labels_is_not_kept(server: Server, shards: Shar
     for name, kept in ((MARKS.name(0), True), ("other", False), (MARKS.name(1), False)):
         one = WireConfigMap(WireMeta(name=name, labels=MARKS.labels(0)), {"a": "x"})
         assert each(one) is (one if kept else None)
+    marks = WireMeta(name=MARKS.name(0), labels=MARKS.labels(0))
+    many = WireConfigMap(marks, dict.fromkeys(map(str, range(9999)), "x"))
+    assert len(each(many).data) == SHARD_NODES + 1
 
 
 async def test_the_requests_in_full(server: Server, shards: Shards) -> None:
@@ -161,6 +166,59 @@ async def test_the_last_look_finds_what_is_gone_and_what_is_new(server: Server, 
     server.failure = ApiError(500, "InternalError")
     with pytest.raises(ApiError):
         await shards.current("a")
+
+
+# ---------------------------------------------------------------- parts that caretaker did not write
+
+
+@pytest.mark.parametrize("labels", [MARKS.labels(1), None], ids=["labelled", "stray"])
+async def test_a_shard_with_more_entries_than_fit_is_lost_as_a_whole(
+    server: Server, shards: Shards, labels: dict[str, str] | None
+) -> None:
+    server.hold(0, "a").hold(1, "b", labels=labels)
+    item = server.cluster.configmaps[MARKS.name(1)]
+    item.data = {**(item.data or {}), **{f"n{number}": "" for number in range(SHARD_NODES)}}
+    await shards.load(NOW, 2)
+    read = shards.ledger(LedgerStatus(shards=2, writes=(1, 1)))
+    told = f"ConfigMap {MARKS.name(1)} has more than 1000 records (take out what was added, or delete it)"
+    assert (read.entries, read.corrupt, read.lost, read.loss) == (some("a"), {}, 1, f"ledger {told}")
+    assert shards.ledger(UNREPORTED).lost == 1, "whatever status says"
+    assert shards.taken((), lost=True) == told
+    assert not shards.loaded
+    item.data.popitem()
+    await shards.load(NOW)
+    assert shards.ledger(UNREPORTED).lost == 0
+    assert len(shards.node_names) == SHARD_NODES + 1
+    assert shards.taken("ab", lost=False) == ""
+
+
+def least(more: str = "") -> str:
+    return '{"nodeUID":"","revision":"","runKey":"","result":"Retry","seq":0' + more + "}"
+
+
+WIDE = "x" * 950 + "\U0001f600"
+FORGED: dict[str, dict[str, str]] = {
+    "names": {f"n{number}": "" for number in range(90_000)},
+    "entries": {f"n{number}": least() for number in range(14_000)},
+    "results": {"n": least(',"results":{' + ",".join(f'"{number}":0.5' for number in range(90_000)) + "}")},
+    "reboots": {"n": least(',"rebootRuns":[' + ",".join(["999"] * 250_000) + "]")},
+    "a foreign result": {f"n{number}": f'{{"result":"{WIDE}"}}' for number in range(1000)},
+    "long texts": {f"n{number}": least(f',"reason":"{WIDE}"') for number in range(1000)},
+}
+
+
+@pytest.mark.parametrize("data", FORGED.values(), ids=FORGED)
+def test_a_forged_part_of_1_mib_takes_4_at_most(shards: Shards, data: dict[str, str]) -> None:
+    """A text takes four times its bytes where one of its characters is beyond U+FFFF."""
+    meta = {"name": MARKS.name(0), "labels": MARKS.labels(0), "uid": "u", "resourceVersion": "1"}
+    body = msgspec.json.encode({"metadata": meta, "data": data})
+    tracemalloc.start()
+    try:
+        shards.take([msgspec.json.decode(body, type=WireConfigMap)], NOW)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 4.5 * 1024 * 1024
 
 
 # ---------------------------------------------------------------- names that are taken
