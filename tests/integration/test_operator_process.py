@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,20 @@ async def test_the_operator_killed_between_a_write_and_its_reply_comes_back(
             assert operator.metric("caretaker_leader") == 1
             await asyncio.to_thread(operator.terminate)
         assert proxy.ledger.writes() == []
+
+
+def test_its_threads_share_one_arena_of_malloc(cluster: Cluster, namespace: str) -> None:
+    """glibc reserves 64 MiB for each further one, at a multiple of that: what is in use, then what is not."""
+    size = 64 << 20
+    with OperatorProcess(
+        cluster.kubeconfig, namespace=namespace, leader_elect=False, command=NEW_INTERPRETER
+    ) as process:
+        process.metrics()  # which a thread writes
+        assert psutil.Process(process.pid).num_threads() > 1
+        lines = [line.split() for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines()]
+    ranges = [(*(int(at, 16) for at in line[0].split("-")), line[1]) for line in lines]
+    for (start, end, _), (rest, last, access) in pairwise(ranges):
+        assert (start % size, end, access) != (0, rest, "---p") or last - start < size
 
 
 def test_a_port_that_is_taken_is_told_in_one_line(cluster: Cluster) -> None:
