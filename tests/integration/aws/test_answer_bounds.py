@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 import socket
 import threading
 import tracemalloc
@@ -9,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+import botocore.session
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from caretaker.aws import large_answers
+from awsdoubles.ec2.answers import ec2_result
+from caretaker.aws import large_answers, responses
 from caretaker.aws.calls import Aws
 from caretaker.aws.connections import EgressCheck
 from caretaker.aws.errors import AwsError, ErrorClass
@@ -24,6 +27,7 @@ from caretaker.aws.session import Options
 from caretaker.obs.metrics import AwsMetrics
 from fakes.aws import Answer, FakeAws
 from testing.operator import parse_metrics
+from testing.servicemodels import service_model
 
 pytestmark = pytest.mark.usefixtures("environment")
 
@@ -250,6 +254,39 @@ async def test_an_answer_of_many_parts_takes_a_few_times_its_bytes(
     finally:
         tracemalloc.stop()
     assert peak < 16 * len(body)
+
+
+def whole(shape: Any) -> Any:
+    """A value with all that AWS may send, once."""
+    if shape.type_name == "structure":
+        return {name: whole(member) for name, member in shape.members.items()}
+    if shape.type_name == "list":
+        return [whole(shape.member)]
+    return (getattr(shape, "enum", None) or ["x"])[0] if shape.type_name == "string" else 1
+
+
+def test_a_page_of_a_thousand_instances_with_all_that_each_may_have_is_read() -> None:
+    """With every member that EC2 describes, and as many tags as there may be: 383,000 elements."""
+    shape = service_model("ec2").operation_model("DescribeInstances").output_shape
+    page = whole(shape)
+    page["Reservations"][0]["Instances"][0]["Tags"] = [{"Key": f"k{n}", "Value": "v"} for n in range(50)]
+    answer = ec2_result("DescribeInstances", shape, page)
+    head, one, tail = re.split("(?<=<reservationSet>)(.*)(?=</reservationSet>)", answer)
+    thousand = f"{head}{one * 1000}{tail}"
+    parts = thousand.count("<") - thousand.count("</") + thousand.count("=")
+    assert 350_000 < parts < 400_000
+    session = botocore.session.Session()
+    responses.install(session)
+    parser = session.get_component("response_parser_factory").create_parser("ec2")
+
+    def parsed(text: str) -> Any:
+        operation = {"operation_name": "DescribeInstances"}
+        answer = {"status_code": 200, "headers": {}, "body": text.encode(), "context": operation}
+        return parser.parse(answer, shape)
+
+    assert len(parsed(thousand)["Reservations"]) == 1000
+    beyond = thousand.replace("<value>v<", f"<value>{'=' * (500_001 - parts)}<", 1)  # each counts, too
+    assert parsed(beyond)["Error"]["Code"] == UNREADABLE
 
 
 async def test_an_error_keeps_nothing_of_the_answer(fake: FakeAws, aws: Aws) -> None:
