@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import statistics
 import time
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
@@ -33,7 +34,7 @@ from bench.parts import (
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.pods import Start, build, revision_of
-from testbed.admin import Admin, path
+from testbed.admin import Admin, WatchEvent, path
 from testbed.cluster import Cluster
 from testing.operator import OperatorProcess
 
@@ -278,20 +279,26 @@ class Joins:
         return self._pods[node] - self._ready[node]
 
     async def _nodes(self, version: str) -> None:
-        async with aclosing(self._admin.watch(path("nodes"), version)) as events:
-            async for event in events:
-                conditions = event.object.get("status", {}).get("conditions", [])
-                if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
-                    await self._note(self._ready, event.object["metadata"]["name"])
+        async for event in self._events(path("nodes"), version):
+            conditions = event.object.get("status", {}).get("conditions", [])
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
+                await self._note(self._ready, event.object["metadata"]["name"])
 
     async def _follow_pods(self, version: str) -> None:
-        watched = self._admin.watch(path("pods", "default"), version, labels=self._labels)
-        async with aclosing(watched) as events:
-            async for event in events:
-                if event.type == "ADDED":
-                    await self._note(
-                        self._pods, event.object["metadata"]["annotations"]["caretaker.dev/node-name"]
-                    )
+        async for event in self._events(path("pods", "default"), version, self._labels):
+            if event.type == "ADDED":
+                await self._note(
+                    self._pods, event.object["metadata"]["annotations"]["caretaker.dev/node-name"]
+                )
+
+    async def _events(
+        self, url: str, version: str, labels: str | None = None
+    ) -> AsyncGenerator[WatchEvent, None]:
+        while True:  # a busy API server ends watches
+            async with aclosing(self._admin.watch(url, version, labels=labels)) as events:
+                async for event in events:
+                    version = event.object["metadata"]["resourceVersion"]
+                    yield event
 
     async def _version(self, url: str) -> str:
         listed = await self._admin.request("GET", url, params={"limit": "1"})
