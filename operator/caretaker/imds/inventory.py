@@ -27,11 +27,16 @@ from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.pages import pages
+from caretaker.aws.response_check import UNREADABLE
 from caretaker.imds.checks import ENDED, OWN_SECONDS, ObservedInstance
 
 log = logging.getLogger(__name__)
 
-PAGE: Final = 1000  # DescribeInstances' own limit
+PAGES: Final[tuple[int, ...]] = (
+    1000,
+    250,
+    60,
+)  # fewer after an unreadable answer: it may be too large
 IDS: Final = 200  # values of all filters of a call together (FilterLimitExceeded)
 BACKOFF_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
 # From the first pending change to each further read; the last one repeats.
@@ -75,6 +80,7 @@ class _RegionCache:
         self.asked: set[str] = set()  # IDs that were read since the last full read
         self.tag = tag  # cluster tag
         self.failures = 0
+        self.pages = PAGES
         self.again_at = 0.0  # not before this, after a failure
         self.own: dict[str, float] = {}  # instance -> when we changed it
         # instance -> (when, parameters) of a call without an answer
@@ -241,6 +247,8 @@ class Inventory:
     def _failed(self, cache: _RegionCache, error: AwsError) -> None:
         wait = BACKOFF_SECONDS[min(cache.failures, len(BACKOFF_SECONDS) - 1)]
         cache.failures += 1
+        if error.code == UNREADABLE:
+            cache.pages = cache.pages[1:] or PAGES[-1:]
         cache.again_at = time.monotonic() + wait * self._scale
         cache.view = msgspec.structs.replace(cache.view, problem=error)
 
@@ -315,7 +323,7 @@ class Inventory:
     async def _describe(self, cache: _RegionCache, ec2: Ec2, only: Filter) -> list[Instance]:
         """All pages. By filter: as a parameter, one unknown ID would fail the whole call."""
         found: list[Instance] = []
-        async for page in pages(ec2.describe_instances, Filters=[only], MaxResults=PAGE):
+        async for page in pages(ec2.describe_instances, Filters=[only], MaxResults=cache.pages[0]):
             self.calls += 1
             for group in page["Reservations"]:
                 cache.account = group.get("OwnerId") or cache.account

@@ -686,3 +686,36 @@ async def test_a_token_that_leads_in_circles_is_followed_once(clock: Clock) -> N
     found = await inventory.get(HERE, {"i-1"}, FRESH)
     assert found.problem is not None
     assert (found.problem.code, len(ec2.calls)) == ("UnreadableAnswer", 3)
+
+
+async def test_pages_have_fewer_instances_where_one_cannot_be_read(clock: Clock) -> None:
+    """Instances with hundreds of addresses: a page of 1,000 of them is larger than any that is read."""
+
+    class Large(Ec2):
+        most = 300  # of an answer that can be read
+
+        async def describe_instances(self, **given: Any) -> Any:
+            self.page = given["MaxResults"]
+            self.error = unreadable if self.page > self.most else None
+            return await super().describe_instances(**given)
+
+    unreadable = AwsError(ErrorClass.TRANSIENT, "UnreadableAnswer")
+    names = {f"i-{number}" for number in range(130)}
+    ec2 = Large(*names, tag="kubernetes.io/cluster/one")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    assert (await inventory.get(HERE, names, FRESH)).problem is unreadable
+    clock.now += 15
+    assert (await inventory.get(HERE, names, FRESH)).instances.keys() == names
+    clock.now += FRESH
+    assert (await inventory.get(HERE, names, FRESH)).problem is None, "it is remembered"
+    for most in (100, 10, 10):
+        ec2.most, clock.now = most, clock.now + FRESH
+        assert (await inventory.get(HERE, names, FRESH)).problem is unreadable
+        assert ec2.page <= 250
+    ec2.most = 60
+    clock.now += FRESH
+    assert (await inventory.get(HERE, names, FRESH)).problem is None
+    inventory.clear()
+    ec2.most = 1000
+    assert (await inventory.get(HERE, names, FRESH)).problem is None
+    assert ec2.page == 1000
