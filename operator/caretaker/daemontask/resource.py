@@ -21,6 +21,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.api.template import wrong_type
 from caretaker.aws.identity import User
 from caretaker.daemontask import amounts, ticks
+from caretaker.daemontask.bulk import ENTRY
 from caretaker.daemontask.pods import Start, build
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import STRICT_DRY_RUN, ApiError, by_admission, faults_in
@@ -56,10 +57,11 @@ def task_path(namespace: str, name: str = "") -> str:
 
 
 def size_of(raw: RawTask) -> int:
-    """Bytes of it that its authors write: the spec and the annotations."""
-    return len(raw.spec) + sum(
-        len(key) + len(value) for key, value in (raw.metadata.annotations or {}).items()
-    )
+    """Bytes of it that its authors write: the spec, the labels and the annotations, each with ENTRY. A status
+    update of a task with 9,000 annotations takes three times the CPU of the API server that one with as many
+    bytes of a template takes."""
+    marks = (raw.metadata.labels or {}, raw.metadata.annotations or {})
+    return len(raw.spec) + sum(len(k) + len(v) + ENTRY for one in marks for k, v in one.items())
 
 
 def read_task(raw: RawTask) -> tuple[DaemonTask, str]:

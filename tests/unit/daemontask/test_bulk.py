@@ -477,22 +477,24 @@ def test_a_spec_that_was_small_is_counted_when_it_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "annotations"),
+    ("spec", "marks"),
     [
         pytest.param({"template": {"spec": {"x": "a" * 600 * KIB}}}, {}, id="template"),
         pytest.param({"ecs": {"service": "a" * 600 * KIB}}, {}, id="ECS"),
-        pytest.param({"template": {"spec": {}}}, {"a/b": "c" * 600 * KIB}, id="annotations"),
+        pytest.param({}, {"annotations": {"a/b": "c" * 600 * KIB}}, id="annotations"),
+        pytest.param({}, {"annotations": {f"{n}": "" for n in range(5000)}}, id="their entries"),
+        pytest.param({}, {"labels": {f"{n}": "" for n in range(5000)}}, id="labels"),
     ],
 )
 async def test_all_that_authors_write_counts_before_anything_is_done_with_it(
-    spec: dict[str, Any], annotations: dict[str, str]
+    spec: dict[str, Any], marks: dict[str, dict[str, str]]
 ) -> None:
     class Reads(Targets):
         def __init__(self) -> None:
             self._task_states = TaskStates()
 
         async def read(self, key: Key) -> RawTask | None:  # noqa: ARG002
-            meta = msgspec.structs.replace(META, annotations=annotations)
+            meta = msgspec.structs.replace(META, **marks)
             return RawTask(meta, msgspec.Raw(msgspec.json.encode(spec)))
 
     targets, (key,) = Reads(), keys_of(1)
