@@ -18,9 +18,10 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pod_failure_policy import entry_for
 from caretaker.daemontask.pods import Start, build, revision_of, run_key
-from caretaker.daemontask.resource import RawTask, read_task, task_path
+from caretaker.daemontask.resource import RawTask, read_task
 from caretaker.daemontask.shards import Shards
 from caretaker.kube.client import KubeClient
+from caretaker.registry import DAEMON_TASK
 
 NAMESPACE: Final = "default"
 _RAN: Final = 2.0  # seconds
@@ -33,7 +34,7 @@ async def record_runs(kubeconfig: Path, tasks: Sequence[str], ended: float) -> N
         wired, _ = await client.list("/api/v1/nodes", WireNode)
         nodes = [node.record() for node in wired]
         for name in tasks:
-            task, _ = read_task(await client.get(task_path(NAMESPACE, name), RawTask))
+            task, _ = read_task(await client.get(DAEMON_TASK.path(NAMESPACE, name), RawTask))
             meta = task.metadata
             shards = Shards(client, NAMESPACE, meta.name, meta.uid)
             await shards.load(ended)

@@ -103,10 +103,8 @@ class Presence:
     async def _problem(self, kind: KindInfo) -> str:
         """Why the kind cannot be listed, or "". Discovery lags: kopf would end on a 404, and only after a
         minute of tracebacks on 403s."""
-        scope = f"/namespaces/{self._namespace}" if self._namespace and kind.namespaced else ""
         try:
-            path = f"/apis/{API_VERSION}{scope}/{kind.plural}"
-            await self._client.call(Request("list", path, {"limit": 1}))
+            await self._client.call(Request("list", kind.path(self._namespace or ""), {"limit": 1}))
         except ApiError as error:
             return f"CRD missing: {kind.plural}: kubectl apply -f crds/" if error.not_found else f"{error}"
         return ""

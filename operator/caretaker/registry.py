@@ -1,12 +1,14 @@
 """The kinds, one line each. The wiring, handlers, commands, RBAC tests, metrics labels, the docs index and
 the end-to-end smoke test are driven from here.
 
-It imports nothing: commands that only read would have to load every controller and boto3.
+It imports no code of a kind: commands that only read would have to load every controller and boto3.
 """
 
 from typing import Final
 
 import msgspec
+
+from caretaker.api.names import API_VERSION
 
 
 class KindInfo(msgspec.Struct, frozen=True):
@@ -21,6 +23,12 @@ class KindInfo(msgspec.Struct, frozen=True):
     namespaced: bool
     short: str
     package: str
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """The API path of one resource; without a name that of all in the namespace; without both of all."""
+        scope = f"/namespaces/{namespace}" if namespace and self.namespaced else ""
+        collection = f"/apis/{API_VERSION}{scope}/{self.plural}"
+        return f"{collection}/{name}" if name else collection
 
 
 DAEMON_TASK: Final = KindInfo(

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from caretaker.api.names import API_VERSION, GROUP
+from caretaker.api.names import GROUP
 from caretaker.api.objects import WireMeta
 from caretaker.cli.text import one_line
 from caretaker.daemontask.resource import RawTask, has_ecs
@@ -173,13 +173,6 @@ def kind_missing(error: ApiError) -> KindInfo | None:
     return next((kind for kind in KINDS if kind.plural == resource_of(error.path)), None)
 
 
-def path_of(kind: KindInfo, namespace: str, name: str = "") -> str:
-    """The API path of one resource, or without a name of all in the namespace, if the kind has any."""
-    scope = f"namespaces/{namespace}/" if kind.namespaced else ""
-    collection = f"/apis/{API_VERSION}/{scope}{kind.plural}"
-    return f"{collection}/{name}" if name else collection
-
-
 async def get_node_task(session: Session, name: str) -> RawTask:
     """The task. UsageError when it has an ECS target, and so no runs on nodes."""
     raw = await get(session, DAEMON_TASK, name, RawTask)
@@ -194,7 +187,7 @@ async def get_node_task(session: Session, name: str) -> RawTask:
 async def get(session: Session, kind: KindInfo, name: str, wanted: type[R]) -> R:
     """The resource. CommandError with a suggestion when there is none of that name."""
     try:
-        return await session.client.get(path_of(kind, session.namespace, name), wanted)
+        return await session.client.get(kind.path(session.namespace, name), wanted)
     except ApiError as error:
         if not error.not_found or kind_missing(error) is not None:
             raise
@@ -209,8 +202,7 @@ async def _no_such(session: Session, kind: KindInfo, name: str) -> str:
     namespace = session.namespace if kind.namespaced else ""
     text = f"there is no {kind.kind} {name}" + (f" in namespace {namespace}" if namespace else "")
     try:
-        path = f"/apis/{API_VERSION}/{kind.plural}"
-        listed, _ = await session.client.list(path, _Named, metadata_only=True)
+        listed, _ = await session.client.list(kind.path(), _Named, metadata_only=True)
     except ApiError:
         return f"{text}; name another one" + (", or its namespace with -n" if namespace else "")
     found = [item.metadata for item in listed]

@@ -10,7 +10,7 @@ from typing import Any, Generic
 import msgspec
 
 from caretaker.api.objects import WireMeta
-from caretaker.cli.common import R, Session, UsageError, explain, kind_missing, path_of
+from caretaker.cli.common import R, Session, UsageError, explain, kind_missing
 from caretaker.cli.manifest import Document
 from caretaker.cli.text import one_line
 from caretaker.kube.errors import STRICT_DRY_RUN, ApiError, faults_in
@@ -64,11 +64,11 @@ async def propose(session: Session, document: Document, wanted: type[R]) -> Prop
     kind = document.kind
     try:
         if before is None:
-            path = path_of(kind, namespace)
+            path = kind.path(namespace)
             raw = await session.client.create(path, body, wanted, params=STRICT_DRY_RUN)
         else:
             raw = await session.client.patch(
-                path_of(kind, namespace, document.name),
+                kind.path(namespace, document.name),
                 _replacement(before.metadata, body),
                 wanted,
                 content_type="application/json-patch+json",
@@ -102,7 +102,7 @@ def _namespace(session: Session, document: Document) -> str:
 
 async def _existing(session: Session, document: Document, namespace: str, wanted: type[R]) -> R | None:
     try:
-        found = await session.client.get(path_of(document.kind, namespace, document.name), wanted)
+        found = await session.client.get(document.kind.path(namespace, document.name), wanted)
     except ApiError as error:
         if error.not_found and kind_missing(error) is None:
             return None

@@ -15,7 +15,7 @@ from caretaker.cli.common import CommandError, Session, check_nodes, command, ex
 from caretaker.cli.text import age, number, one_line, table
 from caretaker.daemontask.budgets import Allowance, allowed_words
 from caretaker.daemontask.forecast import Forecast, forecast
-from caretaker.daemontask.resource import RawTask, read_task, task_path
+from caretaker.daemontask.resource import RawTask, read_task
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.snapshot_reader import observe
 from caretaker.imds.resource import RawPolicy
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
                 return {names.RERUN_AT: stamp}
             return {names.RERUN_NODES: merged(current.get(names.RERUN_NODES, ""), wanted, stamp, snapshot)}
 
-        changed = await annotate(session, raw, task_path(raw.metadata.namespace, args.name), change)
+        changed = await annotate(session, raw, DAEMON_TASK.path(raw.metadata.namespace, args.name), change)
         task, _ = read_task(changed)
         after = forecast(msgspec.structs.replace(snapshot, task=task))
         print("\n".join(describe(after, wanted)))

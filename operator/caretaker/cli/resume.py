@@ -13,7 +13,6 @@ from caretaker.cli.common import CommandError, Session, command, execute, get, g
 from caretaker.cli.rerun import annotate
 from caretaker.cli.text import number
 from caretaker.daemontask.forecast import forecast
-from caretaker.daemontask.resource import task_path
 from caretaker.daemontask.snapshot_reader import observe
 from caretaker.imds.resource import RawPolicy, policy_path, read
 from caretaker.registry import DAEMON_TASK, IMDS_POLICY
@@ -48,7 +47,9 @@ async def _task(session: Session, name: str) -> int:
     # A node's clock may be ahead of ours: its failure would count as one that came later.
     ends = [format_micros(r.entry.finished_at) for r in current.plan.nodes.failed if r.entry is not None]
     stamp = stamp_after(current.snapshot.now, ends)
-    await annotate(session, raw, task_path(raw.metadata.namespace, name), lambda _: {names.RESUME_AT: stamp})
+    await annotate(
+        session, raw, DAEMON_TASK.path(raw.metadata.namespace, name), lambda _: {names.RESUME_AT: stamp}
+    )
     print(_describe(name, current.plan.hold, len(current.plan.nodes.failed)))
     return 0
 

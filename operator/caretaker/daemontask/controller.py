@@ -28,7 +28,7 @@ from caretaker.daemontask.pod_control import PodControl, run_all
 from caretaker.daemontask.pods import hashes_of, pod_cost, revisions_of
 from caretaker.daemontask.recheck import doubtful, unlisted
 from caretaker.daemontask.requeue_after import requeue_after
-from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of, task_path
+from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of
 from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import Snapshot
@@ -44,6 +44,7 @@ from caretaker.daemontask.task_state import (
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex, Store
+from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.controller import Conflict, Kind, Next, Subject
 from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
@@ -153,8 +154,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         return await self._applier.apply(snapshot, plan, self._state(snapshot))
 
     def path(self, key: Key) -> str:
-        """See resource.py."""
-        return task_path(key.namespace, key.name)
+        """See KindInfo.path()."""
+        return DAEMON_TASK.path(key.namespace, key.name)
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""

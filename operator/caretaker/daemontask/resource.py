@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.api import names
 from caretaker.api.daemontask import (
     MAX_TEMPLATE_BYTES,
     NOT_KNOWN,
@@ -19,7 +18,6 @@ from caretaker.api.daemontask import (
 )
 from caretaker.api.objects import WireMeta
 from caretaker.api.template import wrong_type
-from caretaker.aws.identity import User
 from caretaker.daemontask import amounts, ticks
 from caretaker.daemontask.bulk import ENTRY
 from caretaker.daemontask.pods import Start, build
@@ -28,8 +26,6 @@ from caretaker.kube.errors import STRICT_DRY_RUN, ApiError, by_admission, faults
 from caretaker.registry import DAEMON_TASK
 
 KIND: Final = DAEMON_TASK.kind
-PLURAL: Final = DAEMON_TASK.plural
-SHORT: Final = DAEMON_TASK.short
 TOO_LARGE: Final = (
     f"spec.template: is more than {MAX_TEMPLATE_BYTES} bytes as JSON; "
     "move scripts and data into a ConfigMap and mount it"
@@ -43,17 +39,6 @@ class RawTask(msgspec.Struct):
     metadata: WireMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-def user_of(namespace: str, name: str) -> User:
-    """The resource as the user of an assumed role."""
-    return User(namespace, SHORT, name)
-
-
-def task_path(namespace: str, name: str = "") -> str:
-    """The API path of one DaemonTask, or without a name of all in the namespace."""
-    collection = f"/apis/{names.API_VERSION}/namespaces/{namespace}/{PLURAL}"
-    return f"{collection}/{name}" if name else collection
 
 
 def size_of(raw: RawTask) -> int:

@@ -24,18 +24,14 @@ from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import revisions_of
-from caretaker.daemontask.resource import RawTask, read_task, task_path
+from caretaker.daemontask.resource import RawTask, read_task
 from caretaker.daemontask.shard import WireConfigMap
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Snapshot
 from caretaker.kube.client import KubeClient
 from caretaker.kube.store import PodIndex, Store
 from caretaker.kube.watches import Watches, running
-
-
-async def read_snapshot(client: KubeClient, namespace: str, name: str) -> Snapshot:
-    """The task as it stands. Raises ApiError, 404 when there is none."""
-    return await observe(client, await client.get(task_path(namespace, name), RawTask))
+from caretaker.registry import DAEMON_TASK
 
 
 async def observe(client: KubeClient, raw: RawTask) -> Snapshot:
@@ -116,7 +112,7 @@ class Follower:
         base = f"/api/v1/namespaces/{namespace}"
         pods = f"{LABEL_TASK}={name}"
         ledger = Shards(client, namespace, name, "").selector
-        self._tasks = self.watches.add(task_path(namespace), RawTask)
+        self._tasks = self.watches.add(DAEMON_TASK.path(namespace), RawTask)
         self._nodes: Store[Node] = self.watches.add("/api/v1/nodes", WireNode, WireNode.record)
         self._pods: Store[Pod] = self.watches.add(
             f"{base}/pods", WirePod, WirePod.record, label_selector=pods

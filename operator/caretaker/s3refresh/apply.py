@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from caretaker.kube.errors import or_none
+from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource, timing
@@ -95,7 +96,7 @@ class Writer:
     async def _set_finalizers(self, key: Key, version: str, wanted: Sequence[str]) -> str:
         """The version of the resource after the write."""
         body = {"metadata": {"resourceVersion": version, "finalizers": list(wanted)}}
-        url = resource.refresh_path(key.namespace, key.name)
+        url = S3_AGGREGATED_REFRESH.path(key.namespace, key.name)
         written = await self._of.client.patch(url, body, RawRefresh)
         return written.metadata.resource_version
 
@@ -108,7 +109,7 @@ class Writer:
             limiter, recalled = self._shared.limiter, self._recalled
             now, clock = time.time(), time.monotonic()
             every, _ = await self._of.client.list(
-                resource.refresh_path(self._of.namespace),
+                S3_AGGREGATED_REFRESH.path(self._of.namespace),
                 RawRefresh,
                 each=lambda raw: resource.targets_of(raw, now),
                 page=LISTED_AT_ONCE,
@@ -170,7 +171,7 @@ class Writer:
 
     async def _release(self, key: Key) -> None:
         """Take our finalizer off: the resource goes."""
-        path = resource.refresh_path(key.namespace, key.name)
+        path = S3_AGGREGATED_REFRESH.path(key.namespace, key.name)
         raw: RawRefresh | None = await or_none(self._of.client.get(path, RawRefresh))
         if raw is not None and FINALIZER in (raw.metadata.finalizers or ()):
             kept = [name for name in raw.metadata.finalizers or () if name != FINALIZER]

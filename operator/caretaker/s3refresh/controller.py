@@ -11,10 +11,10 @@ from typing import Final
 
 from caretaker.api.conditions import Event
 from caretaker.api.s3refresh import Status
+from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import plan as planning
-from caretaker.s3refresh import resource
 from caretaker.s3refresh.apply import Writer
 from caretaker.s3refresh.concurrency import waiting_of
 from caretaker.s3refresh.gather import Reader
@@ -85,8 +85,8 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
         await self._writer.after(_key(snapshot), snapshot, plan, over=over)
 
     def path(self, key: Key) -> str:
-        """See resource.py."""
-        return resource.refresh_path(key.namespace, key.name)
+        """See KindInfo.path()."""
+        return S3_AGGREGATED_REFRESH.path(key.namespace, key.name)
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The resource."""

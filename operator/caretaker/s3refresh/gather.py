@@ -16,6 +16,7 @@ import msgspec
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import Filter, Spec
 from caretaker.kube.errors import or_none
+from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource, status_codec
 from caretaker.s3refresh.admission import access_of
@@ -108,7 +109,7 @@ class Reader:
 
     async def resource(self, key: Key) -> RawRefresh | None:
         """None when it is gone, or going with nothing left to flush."""
-        path = resource.refresh_path(key.namespace, key.name)
+        path = S3_AGGREGATED_REFRESH.path(key.namespace, key.name)
         raw: RawRefresh | None = await or_none(self._of.client.get(path, RawRefresh))
         if raw is None or raw.metadata.deletion_timestamp is None:
             return raw

@@ -20,8 +20,6 @@ from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.target_types import target_type_of
 
 KIND: Final = S3_AGGREGATED_REFRESH.kind
-PLURAL: Final = S3_AGGREGATED_REFRESH.plural
-SHORT: Final = S3_AGGREGATED_REFRESH.short
 FINALIZER: Final = f"{names.GROUP}/finalizer"
 
 
@@ -35,7 +33,7 @@ class RawRefresh(msgspec.Struct):
 
 def user_of(meta: WireMeta) -> User:
     """The resource as the user of an assumed role."""
-    return User(meta.namespace, SHORT, meta.name)
+    return User(meta.namespace, S3_AGGREGATED_REFRESH.short, meta.name)
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -66,13 +64,6 @@ class Read(msgspec.Struct, frozen=True):
     def flushing(self) -> bool:
         """Whether it is being deleted and only waits for dirty targets."""
         return self.meta.deletion_timestamp is not None and FINALIZER in (self.meta.finalizers or ())
-
-
-def refresh_path(namespace: str, name: str = "") -> str:
-    """The API path of one resource; without a name of the namespace's collection; without both of all."""
-    scope = f"/namespaces/{namespace}" if namespace else ""
-    collection = f"/apis/{names.API_VERSION}{scope}/{PLURAL}"
-    return f"{collection}/{name}" if name else collection
 
 
 def targets_of(raw: RawRefresh, now: float) -> tuple[TargetState, ...]:

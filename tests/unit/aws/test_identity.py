@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caretaker.api.aws import AwsSpec, SecretRef
+from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import ClientKey, Identity, Keys, User, session_name
-from caretaker.daemontask import resource as daemontask
 from caretaker.imds import resource as imds
-from caretaker.registry import DAEMON_TASK, IMDS_POLICY, S3_AGGREGATED_REFRESH
+from caretaker.registry import IMDS_POLICY, S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import resource as s3refresh
 
 ROLE = "arn:aws:iam::123456789012:role/a"
@@ -119,8 +119,9 @@ class TestSessionNames:
         assert len(found) == 100
 
     def test_kinds_are_told_by_the_names_that_kubectl_knows(self) -> None:
-        shorts = (daemontask.SHORT, s3refresh.SHORT, imds.SHORT)
-        assert shorts == (DAEMON_TASK.short, S3_AGGREGATED_REFRESH.short, IMDS_POLICY.short)
+        """For an ECS target: tests/integration/observability/test_sessions.py."""
+        users = (s3refresh.user_of(WireMeta(name="a")), imds.user_of("a"))
+        assert [user.kind for user in users] == [S3_AGGREGATED_REFRESH.short, IMDS_POLICY.short]
 
 
 @given(st.text(max_size=120), st.text("ab-9", max_size=63), st.text("ab.-9", min_size=1, max_size=253))

@@ -7,9 +7,10 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import QueueStatus, Status, TargetStatus
+from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh.debounce import DirtyScope, TargetState
 from caretaker.s3refresh.folders import EVERYTHING
-from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, refresh_path, targets_of
+from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, targets_of
 from caretaker.s3refresh.resource import read as judged
 from caretaker.s3refresh.targets import registry
 
@@ -112,9 +113,9 @@ def test_a_duration_that_is_none_is_told_by_its_field(fields: dict[str, object],
 
 def test_where_resources_are() -> None:
     group = "/apis/caretaker.dev/v1alpha1"
-    assert refresh_path("ns", "r") == f"{group}/namespaces/ns/s3aggregatedrefreshes/r"
-    assert refresh_path("ns") == f"{group}/namespaces/ns/s3aggregatedrefreshes"
-    assert refresh_path("") == f"{group}/s3aggregatedrefreshes"
+    assert S3_AGGREGATED_REFRESH.path("ns", "r") == f"{group}/namespaces/ns/s3aggregatedrefreshes/r"
+    assert S3_AGGREGATED_REFRESH.path("ns") == f"{group}/namespaces/ns/s3aggregatedrefreshes"
+    assert S3_AGGREGATED_REFRESH.path("") == f"{group}/s3aggregatedrefreshes"
 
 
 def test_the_targets_on_record() -> None:

@@ -13,7 +13,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import QueueStatus
 from caretaker.api.times import format_time, parse_time
 from caretaker.cli.advice import abnormal, problems, ready_line
-from caretaker.cli.common import Session, get, path_of
+from caretaker.cli.common import Session, get
 from caretaker.cli.text import age, coloured, cut, number, one_line, section, show
 from caretaker.cli.watch import View, follow_to_the_end
 from caretaker.kube.watches import Watches, running
@@ -98,7 +98,7 @@ async def status(session: Session, name: str, output: str | None, watch: bool) -
         show(RefreshState.at(raw, time.time()), output, as_json, as_text)
         return 0
     watches = Watches(session.client)
-    store = watches.add(path_of(KIND, session.namespace), RawRefresh)
+    store = watches.add(KIND.path(session.namespace), RawRefresh)
 
     def read_state() -> RefreshState | None:
         found = store.get(session.namespace, name)

@@ -16,7 +16,7 @@ from caretaker.api.conditions import Event
 from caretaker.api.daemontask import DaemonTask, EcsSpec, Status
 from caretaker.api.grants import Grants, refusals
 from caretaker.aws.calls import Aws
-from caretaker.aws.identity import ClientKey
+from caretaker.aws.identity import ClientKey, User
 from caretaker.daemontask.ecs import plan as planning
 from caretaker.daemontask.ecs.call_failures import QUEUE
 from caretaker.daemontask.ecs.plan import Plan
@@ -25,7 +25,8 @@ from caretaker.daemontask.ecs.snapshot import Snapshot, unchecked
 from caretaker.daemontask.ecs.status import status_of, transitions
 from caretaker.daemontask.ecs.worker import Worker
 from caretaker.daemontask.metrics import DaemonTaskMetrics
-from caretaker.daemontask.resource import KIND, task_path, user_of
+from caretaker.daemontask.resource import KIND
+from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
@@ -126,7 +127,7 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
             self._add(key)
 
         aws = spec.aws.spec
-        user = user_of(key.namespace, key.name)
+        user = User(key.namespace, DAEMON_TASK.short, key.name)
         ecs = self._aws.ecs(ClientKey.of(aws, "ecs", user=user))
         worker = self._workers[key] = Worker(uid, spec, ecs, self._metrics.ecs, on_news, self._scale)
         queue, url = ClientKey.of(aws, "sqs", user=user), spec.events.sqs_queue_url
@@ -134,8 +135,8 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
         return worker
 
     def path(self, key: Key) -> str:
-        """See resource.py."""
-        return task_path(key.namespace, key.name)
+        """See KindInfo.path()."""
+        return DAEMON_TASK.path(key.namespace, key.name)
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""
