@@ -3,9 +3,8 @@
 import asyncio
 import json
 import random
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -16,12 +15,13 @@ from caretaker.api import names
 from caretaker.api.objects import Pod, WirePod
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
-from caretaker.kube.reflector import Collection, Hooks, Reflector, ReflectorOptions
+from caretaker.kube.reflector import Collection, ReflectorOptions
 from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.store import Store
 from testing.apiproxy import ApiProxy
 from testing.examples import SEED
 from testing.faults import Match, Stall
+from testing.reflecting import Recorder
 
 LABEL = "test.caretaker.dev/kube"
 FAST = ReflectorOptions(dead_after=2.0, backoff=(0.05, 0.5), denied=0.3)
@@ -150,59 +150,10 @@ async def issue_token(client: KubeClient, namespace: str) -> str:
     return str((await client.create(where, {"spec": {}}))["status"]["token"])
 
 
-class Mirror:
+def mirroring(client: KubeClient, namespace: str) -> AbstractAsyncContextManager[Recorder[Pod]]:
     """A running reflector of a namespace's Pods."""
-
-    def __init__(self, client: KubeClient, namespace: str) -> None:
-        self.store: Store[Pod] = Store()
-        self.states: list[tuple[str, str]] = []
-        self.told: list[tuple[str | None, str | None]] = []
-        collection: Collection[Pod] = Collection(pods(namespace), WirePod, label_selector=LABEL)
-        hooks = Hooks(self._state, self._event)
-        self.reflector: Reflector[Pod] = Reflector(client, collection, self.store, hooks, FAST)
-        self.counts: Counter[str] = Counter()
-        self._change = asyncio.Event()
-        self.store.subscribe(self._told)
-
-    @property
-    def state(self) -> str:
-        return self.states[-1][0] if self.states else ""
-
-    def _event(self, kind: str) -> None:
-        self.counts[kind] += 1
-        self._change.set()
-
-    def _state(self, state: str, detail: str) -> None:
-        self.states.append((state, detail))
-        self._change.set()
-
-    def _told(self, old: Pod | None, new: Pod | None) -> None:
-        """Comings and goings; the server marks a Pod for deletion before it deletes it."""
-        if old is None or new is None:
-            self.told.append((old and old.name, new and new.name))
-
-    def names(self) -> set[str]:
-        return {record.name for record in self.store.values()}
-
-    async def until(self, condition: Callable[[], bool], within: float = 20.0) -> None:
-        """Wait until an event, a list or a state has made it true."""
-        async with asyncio.timeout(within):
-            while not condition():
-                self._change.clear()
-                await self._change.wait()
-                await asyncio.sleep(0)  # an event is told before it is applied
-
-
-@asynccontextmanager
-async def mirroring(client: KubeClient, namespace: str) -> AsyncIterator[Mirror]:
-    mirror = Mirror(client, namespace)
-    task = asyncio.create_task(mirror.reflector.run())
-    try:
-        yield mirror
-    finally:
-        assert not task.done()
-        task.cancel()
-        await asyncio.wait({task})
+    collection: Collection[Pod] = Collection(pods(namespace), WirePod, label_selector=LABEL)
+    return Recorder(client, collection, FAST).run()
 
 
 @asynccontextmanager
@@ -230,7 +181,7 @@ class TestReflector:
             await client.create(pods(namespace), pod("other") | {"metadata": {"name": "unselected"}})
             await client.delete(pods(namespace, "before"), body={"gracePeriodSeconds": 0})
             await mirror.until(lambda: mirror.names() == {"after"})
-            assert mirror.told == [(None, "before"), (None, "after"), ("before", None)]
+            assert mirror.comings_and_goings == [(None, "before"), (None, "after"), ("before", None)]
             assert mirror.states == [("synced", "")]
 
     async def test_our_own_writes_are_visible_at_once_and_told_once(
@@ -250,7 +201,7 @@ class TestReflector:
                 assert name not in mirror.names()
             await mirror.until(lambda: mirror.counts["DELETED"] == 20)
             expected = [change for n in range(20) for change in ((None, f"p{n}"), (f"p{n}", None))]
-            assert mirror.told == expected
+            assert mirror.comings_and_goings == expected
 
     async def test_a_late_watch_never_hides_our_own_writes(
         self, cluster: ACluster, client: KubeClient, namespace: str, tmp_path: Path
@@ -283,7 +234,7 @@ class TestReflector:
                 await client.delete(pods(namespace, "a"), body={"gracePeriodSeconds": 0})
                 assert await asyncio.to_thread(proxy.send_watch_error) == 1
                 await mirror.until(lambda: mirror.names() == {"b"})
-            assert mirror.told == [(None, "a"), (None, "b"), ("a", None)]
+            assert mirror.comings_and_goings == [(None, "a"), (None, "b"), ("a", None)]
             assert (mirror.counts["EXPIRED"], mirror.counts["DELETED"]) == (1, 0)
 
     async def test_a_watch_that_falls_silent_recovers_by_itself(

@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -15,10 +14,10 @@ from aiohttp import web
 
 from caretaker.api.objects import Node, WireNode
 from caretaker.kube.client import KubeClient
-from caretaker.kube.reflector import Collection, Hooks, Reflector, ReflectorOptions
-from caretaker.kube.store import Store
+from caretaker.kube.reflector import Collection, ReflectorOptions
 from fakes.answers import bookmark, failure, forbidden, listing, too_many_requests, version_expired
 from fakes.apiserver import FakeApiServer, Handler, Watches, hang, refusing
+from testing.reflecting import Recorder
 
 NODES = "/api/v1/nodes"
 FAST = ReflectorOptions(watch=(5, 5), dead_after=30.0, backoff=(0.01, 0.05), healthy=60.0, denied=0.05)
@@ -36,48 +35,14 @@ def node(name: str, version: int, **labels: Any) -> dict[str, Any]:
     }
 
 
-class Followed:
-    """A running reflector, its store and what was told."""
+class Followed(Recorder[Node]):
+    """The fake server's watches, too."""
 
     def __init__(
         self, client: KubeClient, collection: Collection[Node], options: ReflectorOptions, watches: Watches
     ) -> None:
-        self.store: Store[Node] = Store()
-        hooks = Hooks(self._state, self._event)
-        self.reflector: Reflector[Node] = Reflector(client, collection, self.store, hooks, options)
-        self.counts: Counter[str] = Counter()
+        super().__init__(client, collection, options)
         self.watches = watches
-        self.running: asyncio.Task[None]
-        self.states: list[tuple[str, str]] = []
-        self.told: list[tuple[str | None, str | None]] = []
-        self._change = asyncio.Event()
-        self.store.subscribe(self._changed)
-
-    @property
-    def state(self) -> str:
-        return self.states[-1][0] if self.states else ""
-
-    def _event(self, kind: str) -> None:
-        self.counts[kind] += 1
-        self._change.set()
-
-    def _changed(self, old: Node | None, new: Node | None) -> None:
-        self.told.append((old and old.name, new and new.name))
-
-    def _state(self, state: str, detail: str) -> None:
-        self.states.append((state, detail))
-        self._change.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until an event, a state or a list has made it true."""
-        async with asyncio.timeout(30):
-            while not condition():
-                self._change.clear()
-                await self._change.wait()
-                await asyncio.sleep(0)  # the event is told before it is applied
-
-    def names(self) -> set[str]:
-        return {record.name for record in self.store.values()}
 
 
 @asynccontextmanager
@@ -93,14 +58,8 @@ async def follow(
         api.on("GET", NODES, watches)
         async with await KubeClient.connect(api.kubeconfig(folder)) as client:
             collection: Collection[Node] = Collection(NODES, WireNode, label_selector=selector)
-            followed = Followed(client, collection, options, watches)
-            followed.running = task = asyncio.create_task(followed.reflector.run())
-            try:
+            async with Followed(client, collection, options, watches).run() as followed:
                 yield followed
-            finally:
-                assert not task.done() or task.cancelled(), "a reflector never ends by itself"
-                task.cancel()
-                await asyncio.wait({task})
 
 
 async def test_lists_then_watches_from_there(tmp_path: Path) -> None:
@@ -117,7 +76,7 @@ async def test_lists_then_watches_from_there(tmp_path: Path) -> None:
         await watch.send("MODIFIED", node("a", 7, x="y"))
         await watch.send("DELETED", node("b", 8))
         await f.until(lambda: f.counts["DELETED"] == 1)
-        assert f.told == [(None, "a"), (None, "b"), ("a", "a"), ("b", None)]
+        assert f.changes == [(None, "a"), (None, "b"), ("a", "a"), ("b", None)]
         assert f.states == [("synced", "")]
 
 
@@ -157,7 +116,7 @@ async def test_a_410_in_the_stream_lists_again_and_emits_the_missed_deletes(tmp_
         await watch.send("ERROR", version_expired(5, 80))
         resumed = await f.watches.next()
         assert resumed.request.query["resourceVersion"] == "90"
-        assert f.told == [(None, "a"), (None, "b"), (None, "c"), ("a", None)]
+        assert f.changes == [(None, "a"), (None, "b"), (None, "c"), ("a", None)]
         assert f.counts["EXPIRED"] == 1
 
 
