@@ -8,6 +8,7 @@ callers interpret failures.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from typing import Any, Self, cast
@@ -154,7 +155,7 @@ class Aws:
             pool, turns = self._polls if poll else self._calls, self._turns
         try:
             held = (hold_of_poll if poll else Hold)(client_key.namespace)
-            send = partial(self._send, client_key, operation, params, held, turns, poll=poll)
+            send = partial(self._send, client_key, operation, params, reading(held, turns), poll=poll)
             return await pool.run(send, client_key.namespace)
         except AwsError as error:
             if error.throttled:
@@ -166,8 +167,7 @@ class Aws:
         client_key: ClientKey,
         operation: str,
         params: dict[str, Any],
-        held: Hold,
-        turns: Turns,
+        turn: AbstractContextManager[None],
         *,
         poll: bool,
     ) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Aws:
         name, write = api_name(operation), False
         try:
             with (
-                reading(held, turns),
+                turn,
                 self._clients.acquire(client_key, poll=poll) as client,
                 self._counted(poll=poll),
             ):

@@ -8,7 +8,7 @@ references); every method raises AwsError.
 from collections.abc import Sequence
 from typing import Any, Protocol, Required, TypedDict
 
-from caretaker.aws.text_limits import Name
+from caretaker.aws.errors import Name
 
 
 class Filter(TypedDict):

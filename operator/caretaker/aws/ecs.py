@@ -11,7 +11,7 @@ from typing import Annotated, Protocol, TypedDict
 
 import msgspec
 
-from caretaker.aws.text_limits import Name
+from caretaker.aws.errors import Name
 
 # The most that maxResults can ask for.
 Page = Annotated[list[Name], msgspec.Meta(max_length=100)]

@@ -1,15 +1,35 @@
-"""The errors of calls to AWS, as one exception with a class for its handling.
+"""The errors of calls to AWS, as one exception with a class for its handling; limits on text from AWS.
 
 Pure. responses.py makes them of what botocore returns and raises. Callers decide about retries. It must not
-carry a secret: messages are cut where AWS appends the request.
+carry a secret: messages are cut where AWS appends the request. Text from AWS that is shown or kept (a word, a
+line, a name) has limits: with an endpoint from a tenant's spec, the tenant may control it.
 """
 
 import re
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from caretaker.aws.services import iam_action
-from caretaker.aws.text_limits import MAX_CHARACTERS, SCANNED_CHARACTERS, line
+
+MAX_CHARACTERS: Final = 200
+SCANNED_CHARACTERS: Final = 4096
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_WORD: Final = re.compile(r"[\w=+/.:-]{1,100}", re.ASCII)
+
+# An ARN, a name or an ID within an answer. The longest that AWS describes has 2,048 characters.
+Name = Annotated[str, msgspec.Meta(max_length=2048)]
+
+
+def line(message: str) -> str:
+    """The first line of a message, without control characters, cut to MAX_CHARACTERS."""
+    return _CONTROL.sub(" ", message[:SCANNED_CHARACTERS].partition("\n")[0]).strip()[:MAX_CHARACTERS]
+
+
+def word(value: object) -> str:
+    """A code or an ID, unchanged; "?" for any other value."""
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else "?"
 
 
 class ErrorClass(StrEnum):
@@ -112,6 +132,19 @@ class AwsError(Exception):
         action = iam_action(self.service, self.operation)
         # SQS names actions in lower case; an action of another service (kms:Decrypt) is the missing one.
         return action if self._denied_action.lower() in ("", action.lower()) else self._denied_action
+
+    def remedy(self, aws: str, credentials: str) -> str:
+        """An action of the user, or "". `aws`: the part of the spec that names identity and region;
+        `credentials`: the action if there are none."""
+        if self.access_denied and self.service == "sts":
+            return "let the operator's identity assume it in its trust policy, and allow that sts:AssumeRole"
+        if self.access_denied:
+            return f"allow {self.missing_permission} to the identity that {aws} names"
+        if self.no_identity:
+            return credentials
+        if self.not_found and self.service == "sqs":
+            return f"correct the URL and {aws}.region, or create the queue"
+        return ""
 
 
 _TRANSIENT_CLASSES: Final = frozenset(

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import Final
 
-from caretaker.aws.text_limits import word
+from caretaker.aws.errors import word
 
 EVERY_SECONDS: Final = 60.0
 

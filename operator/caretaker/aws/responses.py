@@ -20,10 +20,9 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError, ResponseParserFactory
 
-from caretaker.aws.errors import AwsError, ErrorClass
+from caretaker.aws.errors import AwsError, ErrorClass, word
 from caretaker.aws.response_check import UNREADABLE, fault_of
 from caretaker.aws.sqs import ReceiveMessageResult
-from caretaker.aws.text_limits import word
 
 # Matches "AWS.SimpleQueueService.NonExistentQueue" and "InvalidInstanceID.NotFound", too. For an error
 # without a code botocore sets the digits of the status.

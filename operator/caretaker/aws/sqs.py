@@ -10,7 +10,7 @@ from typing import Annotated, Protocol, Required, TypedDict
 
 import msgspec
 
-from caretaker.aws.text_limits import Name
+from caretaker.aws.errors import Name
 
 
 class Message(TypedDict, total=False):

@@ -8,7 +8,7 @@ reference); every method raises AwsError.
 from collections.abc import Sequence
 from typing import Protocol, Required, TypedDict
 
-from caretaker.aws.text_limits import Name
+from caretaker.aws.errors import Name
 
 
 class FileShareInfo(TypedDict, total=False):

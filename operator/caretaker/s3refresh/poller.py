@@ -14,12 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, word
 from caretaker.aws.large_answers import kept
 from caretaker.aws.malformed_log import MalformedLog
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
-from caretaker.aws.text_limits import word
 from caretaker.aws.threads import LongPolls
 from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh.inflight import (

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from caretaker.api.conditions import EcsReason as Reason
-from caretaker.aws.text_limits import word
+from caretaker.aws.errors import word
 from caretaker.daemontask.ecs import placement
 
 PAGE: Final = 100

@@ -14,12 +14,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from caretaker.aws.calls import Aws
-from caretaker.aws.errors import AwsError
+from caretaker.aws.errors import AwsError, word
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.large_answers import LARGE_BYTES, kept
 from caretaker.aws.malformed_log import MalformedLog
 from caretaker.aws.sqs import Sqs
-from caretaker.aws.text_limits import word
 from caretaker.aws.threads import LongPolls
 from caretaker.daemontask.ecs.envelope import Notice, Parsed, parse
 from caretaker.kube.errors import NotLeader
