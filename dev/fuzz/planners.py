@@ -17,14 +17,14 @@ from caretaker.daemontask import events as task_events
 from caretaker.daemontask import plan as task_plan
 from caretaker.daemontask import recheck
 from caretaker.daemontask.ecs import plan as ecs_plan
-from caretaker.daemontask.ecs import snapshot as ecs_snapshot
+from caretaker.daemontask.ecs import plan as ecs_snapshot
 from caretaker.daemontask.ecs import status as ecs_status
 from caretaker.daemontask.ecs.check import ServiceState
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.plan import Outcome
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
-from caretaker.daemontask.status_input import Outcome
 from caretaker.imds import plan as policy_plan
 from caretaker.imds import status as policy_status
 from caretaker.imds.conditions import StatusInput

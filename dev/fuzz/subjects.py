@@ -23,7 +23,7 @@ from caretaker.cli import manifest
 from caretaker.cli.common import CommandError
 from caretaker.daemontask import cron_calendar, results
 from caretaker.daemontask.bulk import cost_of
-from caretaker.daemontask.ecs import envelope as ecs_envelope
+from caretaker.daemontask.ecs import instances as ecs_envelope
 from caretaker.daemontask.ledger import decode_entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import PodEncoder, Start, hashes_of, revisions_of
@@ -82,7 +82,7 @@ def _watched_tasks(content: bytes) -> Any:
     if task is None:
         return None
     states, nodes, rules = TaskStates(), Store[Node](), EligibilityRules(task.spec.template)
-    WatchHandlers("DaemonTask", states, nodes, Store[Pod](), lambda *_, **__: None)
+    WatchHandlers(states, nodes, Store[Pod](), lambda *_, **__: None)
     for number in range(TASKS):
         state = states.of(Key("DaemonTask", "ns", str(number)), str(number))
         state.spec = SpecCache(revision="r", rules=copy(rules))

@@ -13,7 +13,7 @@ from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import held_words
 from caretaker.daemontask.bulk import BYTES
-from caretaker.daemontask.decision_cache import NodeReport
+from caretaker.daemontask.decision import NodeReport
 from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.messages import (
     first_failed,
@@ -23,9 +23,9 @@ from caretaker.daemontask.messages import (
     refused_message,
     stuck_message,
 )
-from caretaker.daemontask.rollout_start import waiting_since
+from caretaker.daemontask.plan import StatusInput
+from caretaker.daemontask.rollout import waiting_since
 from caretaker.daemontask.snapshot import Trouble
-from caretaker.daemontask.status_input import StatusInput
 
 
 def conditions_of(inputs: StatusInput) -> Iterable[Condition]:
@@ -35,7 +35,8 @@ def conditions_of(inputs: StatusInput) -> Iterable[Condition]:
     yield condition(c.READY, status, reason, message)
     yield condition(c.SPEC_VALID, *_spec_valid(inputs))
     yield condition(c.PROGRESSING, *_progressing(inputs))
-    if status == "False" and reason in STALLING and not (reason == Reason.NODES_FAILED and _goes_on(inputs)):
+    goes_on = reason == Reason.NODES_FAILED and inputs.busy and not inputs.plan.rollout.failed
+    if status == "False" and reason in STALLING and not goes_on:
         yield condition(c.STALLED, "True", STALLING[reason], message)
     elif status == "False" and reason != Reason.NO_MATCHING_NODES:
         yield condition(c.RECONCILING, "True", Reason.ROLLING_OUT, message)
@@ -58,10 +59,6 @@ STALLING: Final = {
 def ready(inputs: StatusInput) -> ConditionState:
     """The first rule that applies."""
     return next(state for rule in _READY_RULES if (state := rule(inputs)) is not None)
-
-
-def _goes_on(inputs: StatusInput) -> bool:
-    return inputs.busy and not inputs.plan.rollout.failed
 
 
 def _lost(inputs: StatusInput) -> ConditionState | None:

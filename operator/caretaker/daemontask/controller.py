@@ -23,24 +23,22 @@ from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.plan import Outcome, Plan, plan
 from caretaker.daemontask.pod_control import PodControl, run_all
 from caretaker.daemontask.pods import hashes_of, pod_cost, revisions_of
 from caretaker.daemontask.recheck import doubtful, unlisted
-from caretaker.daemontask.requeue_after import requeue_after
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of
 from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import Snapshot
-from caretaker.daemontask.status import status_of
-from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.status import requeue_after, status_of
 from caretaker.daemontask.task_state import (
     SpecCache,
     TaskState,
-    TaskStates,
     cache_eligibility,
     namesakes_of,
 )
+from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex, Store
@@ -61,21 +59,19 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     def __init__(
         self,
         client: KubeClient,
-        nodes: Store[Node],
-        by_name: Mapping[str, Node],
+        watched: WatchHandlers,
         pods: Store[Pod],
-        task_states: TaskStates,
         metrics: DaemonTaskMetrics,
         scale: float = 1.0,
     ) -> None:
         self.unseen: Callable[[], ApiError | None] | None = None  # why nodes or Pods cannot be seen
         self._client = client
-        self._node_store = nodes
-        self._nodes = by_name
+        self._node_store = watched.node_store
+        self._nodes: Mapping[str, Node] = watched.nodes
         self._index = PodIndex(pods)
         self._pod_control = PodControl(client, pods, scale)
         self._applier = Applier(self._pod_control, metrics, scale)
-        self._task_states = task_states
+        self._task_states = watched.task_states
         self._metrics = metrics
         self._scale = scale
         self._yielding = YieldingLock()

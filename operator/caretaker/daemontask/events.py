@@ -15,6 +15,7 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, Event, Reason
 from caretaker.api.daemontask import PostedEvent, Rollout, Status
 from caretaker.api.times import format_time, parse_time
+from caretaker.daemontask.annotation_requests import AnnotationRequests
 
 QUIET: Final = 12 * 3600.0
 _SHOWN = 5
@@ -41,11 +42,12 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def noted(
-    before: Status, after: Status, rerun_at: str, resume_at: float, duplicates: Sequence[str], now: float
+    before: Status, after: Status, requests: AnnotationRequests, duplicates: Sequence[str], now: float
 ) -> Status:
     """`after` with its rollout, and with the Events that transitions() finds in it."""
     was = before.rollout or Rollout()
-    asked = Rollout(max(rerun_at, was.rerun_at or "") or None, format_time(resume_at) if resume_at else None)
+    resumed = format_time(requests.resume_at) if requests.resume_at else None
+    asked = Rollout(max(requests.rerun_at, was.rerun_at or "") or None, resumed)
     posted = {event.reason: event for event in _posted(before, after, asked)}
     silent = {e.reason for e in posted.values() if e.reason in _ONCE or not _is_old(e, now)}
     fresh = {event.reason for event in _found(before, after, duplicates)} - silent

@@ -11,8 +11,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
-from caretaker.daemontask.decision import State
-from caretaker.daemontask.decision_cache import NodeReport
+from caretaker.daemontask.decision import NodeReport, State
 from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.reports import decision_input, reports

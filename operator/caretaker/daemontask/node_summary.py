@@ -12,8 +12,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.conditions import Reason
 from caretaker.api.objects import Pod
-from caretaker.daemontask.decision import POD_REFUSED, State
-from caretaker.daemontask.decision_cache import NodeReport
+from caretaker.daemontask.decision import POD_REFUSED, NodeReport, State
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.snapshot import Snapshot
 

@@ -78,7 +78,7 @@ class PodControl:
                 left
                 and creation.trouble is None
                 and time.monotonic() < until
-                and not _is_past(launch.budget_boundary)
+                and not 0 < launch.budget_boundary <= time.time()
             ):
                 if begun and state.bulk.spent(state.spec.pod_cost, time.monotonic()):
                     return  # another task of the namespace was quicker
@@ -271,10 +271,6 @@ class PodControl:
     async def _find(self, namespace: str, name: str) -> WirePod | None:
         found: WirePod | None = await or_none(self._client.get(_path(namespace, name), WirePod))
         return found
-
-
-def _is_past(budget_boundary: float) -> bool:
-    return 0 < budget_boundary <= time.time()
 
 
 def _made_nothing(error: ApiError) -> bool:

@@ -5,19 +5,23 @@ from its first attempt on: while more nodes have failed or are failing than maxF
 begins the run; retries go on, and show whether the run or a node is at fault. Once every node has ended the
 rollout is finished. Later failures, of nodes that join or reboot, pause nothing: while more than
 maxFailedNodes have come since the last success, nodes begin one at a time, and the next success ends that.
+
+The beginning of a rollout is stored nowhere else: a first pass over a revision knows it, the later ones go by
+the status that it wrote.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
+from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
-from caretaker.api.daemontask import resolve
+from caretaker.api.daemontask import DaemonTask, resolve
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.annotation_requests import AnnotationRequests
-from caretaker.daemontask.decision import POD_REFUSED
-from caretaker.daemontask.decision_cache import NodeReport
+from caretaker.daemontask.decision import POD_REFUSED, NodeReport
 from caretaker.daemontask.node_summary import NodeSummary
 from caretaker.daemontask.slots import turn
 from caretaker.daemontask.snapshot import Snapshot
@@ -138,3 +142,34 @@ def _is_lost(snapshot: Snapshot, report: NodeReport) -> bool:
     if decision.reason != POD_REFUSED and (entry is None or not entry.rejections):
         return True
     return snapshot.now >= decision.since + snapshot.task.spec.progress_deadline_seconds
+
+
+def waiting_since(task: DaemonTask, revision: str, now: float) -> float:
+    """When the rollout of this revision began, as far as that is known: never before the task was created. No
+    node is late before. In whole seconds, as status has them, so that the next pass finds the same."""
+    beginnings = (parse_time(text) or 0.0 for text in _beginnings(task, revision))
+    # A time ahead is of a wrong clock; the API server's may be ahead of ours by little.
+    past = [at for at in beginnings if at <= now]
+    return max([*past, math.floor(now)] if _begins(task, revision) else past, default=0.0)
+
+
+def _begins(task: DaemonTask, revision: str) -> bool:
+    """Whether no status of this rollout has been written, or none since it went on."""
+    ready = c.find(task.status.conditions, c.READY)
+    resumed = ready is not None and ready.reason == Reason.SUSPENDED and not task.spec.suspend
+    return task.status.current_revision != revision or resumed
+
+
+def _beginnings(task: DaemonTask, revision: str) -> Iterator[str | None]:
+    yield task.metadata.creation_timestamp
+    status = task.status
+    if status.current_revision != revision:
+        return
+    ready, moving = c.find(status.conditions, c.READY), c.find(status.conditions, c.PROGRESSING)
+    if ready is not None and ready.status == "False":
+        yield ready.last_transition_time  # of a rollout that an edit of a complete task began
+    if moving is None or moving.reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
+        return  # a start that was reported late stays late
+    yield status.start_time
+    if moving.status == "True":
+        yield moving.last_transition_time  # of one that an edit of a task which was held or late began

@@ -17,8 +17,14 @@ from caretaker.api.daemontask import Slot, resolve
 from caretaker.api.hashing import digest
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import Allowance, allowance
-from caretaker.daemontask.decision import BACKOFF, PREDECESSOR_TERMINATING, QUEUED, STARTING, Decision
-from caretaker.daemontask.decision_cache import NodeReport
+from caretaker.daemontask.decision import (
+    BACKOFF,
+    PREDECESSOR_TERMINATING,
+    QUEUED,
+    STARTING,
+    Decision,
+    NodeReport,
+)
 from caretaker.daemontask.snapshot import Snapshot
 
 _RETRYING: Final = (BACKOFF, QUEUED)

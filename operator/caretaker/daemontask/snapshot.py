@@ -6,7 +6,7 @@ import msgspec
 
 from caretaker.api.daemontask import DaemonTask, FormerRevision
 from caretaker.api.objects import Node, Pod
-from caretaker.daemontask.decision_cache import DecisionCache
+from caretaker.daemontask.decision import DecisionCache
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import Pacing, RefusedPod

@@ -10,8 +10,9 @@ this order a finished run is seen in one of the two.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,6 @@ from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
-from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import revisions_of
@@ -43,7 +43,7 @@ async def observe(client: KubeClient, raw: RawTask) -> Snapshot:
     task, invalid = read_task(raw)
     await shards.load(now, expected(task.status.ledger))
     ledger = shards.ledger(task.status.ledger, strict=task.spec.at_most_once)
-    return _snapshot(task, invalid or reported_invalid(task), nodes, pods, ledger, now)
+    return Snapshot(**_of_task(task, invalid), nodes=nodes, pods=pods, ledger=ledger, now=now)
 
 
 def reported_invalid(task: DaemonTask) -> str:
@@ -54,26 +54,16 @@ def reported_invalid(task: DaemonTask) -> str:
     return condition.message if condition.observed_generation == task.metadata.generation else ""
 
 
-def _snapshot(
-    task: DaemonTask,
-    invalid: str,
-    nodes: Mapping[str, Node],
-    pods: PodsByNode,
-    ledger: Ledger,
-    now: float,
-) -> Snapshot:
+def _of_task(task: DaemonTask, invalid: str) -> dict[str, Any]:
+    """The fields of a Snapshot that follow from the task."""
     revision, former = revisions_of(task.spec, task.status)
-    return Snapshot(
-        task=task,
-        revision=revision,
-        former=former,
-        eligibility_rules=EligibilityRules(task.spec.template),
-        nodes=nodes,
-        pods=pods,
-        ledger=ledger,
-        now=now,
-        invalid=invalid,
-    )
+    return {
+        "task": task,
+        "revision": revision,
+        "former": former,
+        "eligibility_rules": EligibilityRules(task.spec.template),
+        "invalid": invalid or reported_invalid(task),
+    }
 
 
 async def _nodes(client: KubeClient) -> dict[str, Node]:
@@ -138,7 +128,7 @@ class Follower:
         # The task may be seen before the shards that its status counts the writes of.
         reported = msgspec.structs.replace(task.status.ledger, writes=())
         ledger = shards.ledger(reported, strict=task.spec.at_most_once)
-        snapshot = _snapshot(task, invalid or reported_invalid(task), nodes, pods, ledger, now)
+        snapshot = Snapshot(**_of_task(task, invalid), nodes=nodes, pods=pods, ledger=ledger, now=now)
         # The eligibility of each node is cached for as long as the template is the same.
         if self._eligibility_rules is None or self._eligibility_rules[0] != snapshot.revision:
             self._eligibility_rules = snapshot.revision, snapshot.eligibility_rules

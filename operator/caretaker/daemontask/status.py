@@ -1,9 +1,10 @@
-"""The status after a pass.
+"""The status after a pass, and when the next one comes without an event.
 
 Pure: (Snapshot, Plan, Outcome) -> Status, equal to the one that stands when nothing has changed.
 """
 
 import heapq
+from typing import Final
 
 import msgspec
 
@@ -21,17 +22,19 @@ from caretaker.api.daemontask import (
 )
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.conditions import conditions_of
-from caretaker.daemontask.decision import POD_REFUSED
-from caretaker.daemontask.decision_cache import NodeReport
+from caretaker.daemontask.decision import POD_REFUSED, NodeReport
 from caretaker.daemontask.events import noted
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.losses import done, wanted_run
-from caretaker.daemontask.plan import Plan
-from caretaker.daemontask.rollout_start import waiting_since
+from caretaker.daemontask.plan import Outcome, Plan, StatusInput
+from caretaker.daemontask.rollout import waiting_since
 from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot import Snapshot
-from caretaker.daemontask.status_input import Outcome, StatusInput
 from caretaker.daemontask.ticks import awaited, with_tick
+
+MIN_DELAY: Final = 0.05
+# Between two passes over a task of which something is refused and something else is due.
+REFUSED_DELAY: Final = 10.0
 
 
 def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
@@ -72,27 +75,23 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         results=plan.results.results,
         result_errors=plan.results.errors,
         result_errors_omitted=plan.results.faulty - len(plan.results.errors),
-        ledger=_ledger(snapshot, plan, inputs),
+        ledger=_ledger(inputs),
     )
-    requests = plan.requests
-    return noted(before, status, requests.rerun_at, requests.resume_at, plan.nodes.duplicates, snapshot.now)
+    return noted(before, status, plan.requests, plan.nodes.duplicates, snapshot.now)
 
 
-def _ledger(snapshot: Snapshot, plan: Plan, inputs: StatusInput) -> LedgerStatus:
-    """status.ledger. While a shard is lost: as it was before, and the write counts beyond that."""
-    before, outcome = snapshot.task.status.ledger, inputs.outcome
-    if _still_lost(snapshot, plan, outcome):
+def _ledger(inputs: StatusInput) -> LedgerStatus:
+    """status.ledger. While a shard is lost and nothing has been decided, or the decision cannot be written
+    yet: as it was before, and the write counts beyond that. With the loss forgotten, its nodes would run
+    again."""
+    snapshot, plan, outcome = inputs.snapshot, inputs.plan, inputs.outcome
+    before = snapshot.task.status.ledger
+    if plan.hold == Reason.LEDGER_LOST or (snapshot.ledger.lost > 0 and _unrecorded(outcome)):
         return msgspec.structs.replace(before, writes=outcome.writes)
     all_done = 0 < inputs.desired == inputs.succeeded and not plan.tick.taken
     run = wanted_run(snapshot.task, snapshot.revision, plan.requests) if all_done else ""
     done_run, done_at = done(before, run, snapshot.now)
     return LedgerStatus(outcome.shards, outcome.recorded, outcome.writes, done_run, done_at)
-
-
-def _still_lost(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> bool:
-    """Whether a shard is lost and nothing has been decided, or the decision cannot be written yet: with the
-    loss forgotten, its nodes would run again."""
-    return plan.hold == Reason.LEDGER_LOST or (snapshot.ledger.lost > 0 and _unrecorded(outcome))
 
 
 def _unrecorded(outcome: Outcome) -> bool:
@@ -205,3 +204,21 @@ def _blocked_node(report: NodeReport) -> BlockedNode:
         since=format_time(decision.since) if decision.since else None,
         message=decision.message[:200],
     )
+
+
+def requeue_after(plan: Plan, outcome: Outcome, *, planned: float, now: float) -> float | None:
+    """Seconds until the next pass; None = an event will bring it, or the backoff of a refused request.
+    `planned`: the time of the plan; wakes that lay ahead then were not refused, however long the pass took.
+    """
+    flush_at = outcome.flush_at
+    refused = outcome.trouble.reason if outcome.trouble is not None else ""
+    if refused and outcome.more:
+        return REFUSED_DELAY  # the rest may be refused again
+    # A start that is due now follows from a record of this pass. It waits for the next write of the ledger,
+    # if one is put off; and for the backoff where the write, or the start after it, was refused, as it stays
+    # due all the while. A Pod that may not be deleted does not delay it.
+    held = refused not in ("", Reason.POD_DELETION_REFUSED)
+    wakes = [at for at in (plan.wake, flush_at) if at and (at > planned or not (flush_at or held))]
+    if plan.launch.paced_at and not held:
+        wakes.append(plan.launch.paced_at)
+    return max(min(wakes) - now, MIN_DELAY) if wakes else None

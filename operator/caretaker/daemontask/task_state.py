@@ -17,8 +17,7 @@ from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.bulk import FREE, Bulk, PassTurn
-from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX
-from caretaker.daemontask.decision_cache import DecisionCache
+from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX, DecisionCache
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import Pacing

@@ -11,6 +11,7 @@ import msgspec
 
 from caretaker.api.names import LABEL_REVISION, LABEL_TASK
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.resource import KIND
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
@@ -26,11 +27,14 @@ class Enqueue(Protocol):
 
 
 class WatchHandlers:
-    """Routes node and Pod changes to task keys. `nodes` maps a name to its Node, kept by event."""
+    """Routes node and Pod changes to task keys.
+
+    nodes       name -> Node, kept by event
+    node_store  the Store of all nodes
+    """
 
     def __init__(
         self,
-        kind: str,
         task_states: TaskStates,
         nodes: Store[Node],
         pods: Store[Pod],
@@ -38,8 +42,8 @@ class WatchHandlers:
         scale: float = 1.0,
     ) -> None:
         self.nodes: dict[str, Node] = {}
-        self._kind = kind
-        self._task_states = task_states
+        self.node_store = nodes
+        self.task_states = task_states
         self._on_key = on_key
         self._scale = scale
         nodes.subscribe(self._node_changed)
@@ -50,9 +54,9 @@ class WatchHandlers:
             self.nodes[new.name] = self._dated(old, new)
         elif old is not None:
             self.nodes.pop(old.name, None)
-        for key, state in self._task_states.items():
+        for key, state in self.task_states.items():
             if _concerns(state, old, new):
-                large = self._task_states.pass_turn(key).large
+                large = self.task_states.pass_turn(key).large
                 self._on_key(key, urgent=not large and _may_start(state, new), patient=large)
             if new is None and old is not None:
                 state.node_gone(old)
@@ -73,8 +77,8 @@ class WatchHandlers:
         pod = new if new is not None else old
         if pod is None or not (task := pod.labels.get(LABEL_TASK)):
             return
-        key = Key(self._kind, pod.namespace, task)
-        state = self._task_states.find(key)
+        key = Key(KIND, pod.namespace, task)
+        state = self.task_states.find(key)
         if state is None:
             return  # not looked at yet
         if state.uid != pod.owner_uid:

@@ -190,10 +190,8 @@ class SimOperator:
         self._pods: Store[Pod] = Store(cluster.clock.time)
         self.task_states = task_states = TaskStates()
         self.queue = WorkQueue(clock=cluster.clock.time, jitter=lambda: 0.5)
-        watch_handlers = WatchHandlers(KIND, task_states, self._nodes, self._pods, self.queue.add)
-        kind = AskedTwice(
-            client, self._nodes, watch_handlers.nodes, self._pods, task_states, METRICS.daemontask
-        )  # type: ignore[arg-type]
+        watch_handlers = WatchHandlers(task_states, self._nodes, self._pods, self.queue.add)
+        kind = AskedTwice(client, watch_handlers, self._pods, METRICS.daemontask)  # type: ignore[arg-type]
         kind.tell = lambda *plans: cluster.unequal.append(plans)
         recorder = EventRecorder(client, clock=cluster.clock.time)  # type: ignore[arg-type]
         self._controller = Controller(client, self.queue, [kind], recorder, METRICS, lambda _: None)  # type: ignore[arg-type]

@@ -244,9 +244,7 @@ class Watched:
         self.clock = clock
         self._store, task_states = Store[Node](), TaskStates()
         task_states.of(KEY, UID)
-        self._watch_handlers = WatchHandlers(
-            KEY.kind, task_states, self._store, Store[Pod](), lambda *_, **__: None
-        )
+        self._watch_handlers = WatchHandlers(task_states, self._store, Store[Pod](), lambda *_, **__: None)
 
     def hears(self, ready: bool, since: float, **changes: Any) -> Node:
         """The node "a", as its kubelet tells of it."""

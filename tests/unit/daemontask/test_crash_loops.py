@@ -197,7 +197,7 @@ def hears() -> Callable[[Pod, Pod], bool]:
     task_states, pods = TaskStates(), Store[Pod]()
     state = task_states.of(KEY, UID)
     state.spec = SpecCache(backoff_limit=3, revision=crashed(0).labels[LABEL_REVISION])
-    WatchHandlers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
+    WatchHandlers(task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
 
     def changed(old: Pod, new: Pod) -> bool:
         pods.apply(old, pods.version + 1)

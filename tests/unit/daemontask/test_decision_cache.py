@@ -12,8 +12,7 @@ from caretaker.api.conditions import Condition
 from caretaker.api.daemontask import Status
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
-from caretaker.daemontask.decision import Decision
-from caretaker.daemontask.decision_cache import Basis, DecisionCache, NodeReport
+from caretaker.daemontask.decision import Basis, Decision, DecisionCache, NodeReport
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revision_of

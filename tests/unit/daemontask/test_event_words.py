@@ -8,6 +8,7 @@ import pytest
 from caretaker.api.conditions import Condition, ConditionStatus, Event
 from caretaker.api.daemontask import FailedNode, ObservedSchedule, PostedEvent, ResultError, Rollout, Status
 from caretaker.api.times import format_time
+from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.events import QUIET, noted, transitions
 
 NOW = 1_000_000.0
@@ -212,7 +213,7 @@ WORDS: dict[str, tuple[Changes, Changes, list[Event]]] = {
 @pytest.mark.parametrize(("before", "after", "events"), WORDS.values(), ids=WORDS)
 def test_a_change_of_status_has_these_events(before: Changes, after: Changes, events: list[Event]) -> None:
     stands = of(**before)
-    assert transitions(stands, noted(stands, of(**after), "", 0.0, (), NOW)) == events
+    assert transitions(stands, noted(stands, of(**after), AnnotationRequests(), (), NOW)) == events
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_nodes_with_two_pods_are_an_event_that_names_five(
     names: tuple[str, ...], events: list[Event]
 ) -> None:
     stands = of()
-    assert transitions(stands, noted(stands, of(), "", 0.0, names, NOW), names) == events
+    assert transitions(stands, noted(stands, of(), AnnotationRequests(), names, NOW), names) == events
 
 
 NOTED = ("RunFailed", "RunStarted")  # what each step below posts, and notes
@@ -322,9 +323,9 @@ def test_a_rollout_notes_its_events_and_posts_each_once(
 ) -> None:
     """In each step a node runs, another fails, and the task is suspended."""
     step = {"active": 1, "failed": 1, "conditions": SUSPENDED_NOW, **after}
-    asked = step.pop("rerun_at", ""), step.pop("resume_at", 0.0)
+    asked = AnnotationRequests(step.pop("rerun_at", ""), resume_at=step.pop("resume_at", 0.0))
     stands, written = of(**before), of(**step)
-    result = noted(stands, written, *asked, (), NOW)
+    result = noted(stands, written, asked, (), NOW)
     assert ([event.reason for event in transitions(stands, result)], result.rollout) == (reasons, noted_then)
     assert result == msgspec.structs.replace(written, rollout=noted_then)
 
@@ -335,6 +336,6 @@ def test_a_status_without_notes_has_the_events_that_are_never_noted() -> None:
 
 def test_the_start_of_runs_names_their_tick_and_rerun() -> None:
     stands = of(last_schedule_time=EARLIER)
-    began = noted(stands, of(active=1, last_schedule_time=EARLIER), LATER, 0.0, (), NOW)
+    began = noted(stands, of(active=1, last_schedule_time=EARLIER), AnnotationRequests(LATER), (), NOW)
     about = f"revision r1, tick {EARLIER}, rerun-at {LATER}"
     assert transitions(stands, began) == [normal("RunStarted", f"runs began, {about}")]

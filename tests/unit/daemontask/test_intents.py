@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy
 from caretaker.api.objects import MAX_SEQ, ContainerEnd, Pod
-from caretaker.daemontask.decision_cache import DecisionCache
+from caretaker.daemontask.decision import DecisionCache
 from caretaker.daemontask.intents import PATIENCE, TOKEN, intent, is_new_end, is_open, withdrawn
 from caretaker.daemontask.ledger import (
     OUTCOME_UNKNOWN,
@@ -17,10 +17,9 @@ from caretaker.daemontask.ledger import (
     decode_entry,
     encode_entry,
 )
-from caretaker.daemontask.plan import BATCH, plan
+from caretaker.daemontask.plan import BATCH, Outcome, plan
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.status import status_of
-from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import TaskStates
 from caretaker.runtime.work_queue import Key
 from unit.daemontask.build import (

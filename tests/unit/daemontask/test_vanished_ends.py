@@ -189,7 +189,7 @@ def test_a_pod_that_had_failed_before_its_deletion_was_asked_for_was_not_killed_
     """Both within a second: the API server shows the deletion before it removes the Pod."""
     a, task_states, pods = node("a"), TaskStates(), Store[Pod]()
     state = task_states.of(KEY, UID)
-    WatchHandlers(KEY.kind, task_states, Store[Node](), pods, lambda *_, **__: None)
+    WatchHandlers(task_states, Store[Node](), pods, lambda *_, **__: None)
     ended = failed(a, finished=NOW)
     going = failed(a, finished=NOW, deletion=NOW, deletion_asked=NOW)
     pods.apply(ended, 5)
@@ -203,7 +203,7 @@ def test_a_pod_that_had_failed_before_its_deletion_was_asked_for_was_not_killed_
 def test_a_pod_that_failed_after_its_deletion_was_asked_for_was_killed_by_it() -> None:
     a, task_states, pods = node("a"), TaskStates(), Store[Pod]()
     state = task_states.of(KEY, UID)
-    WatchHandlers(KEY.kind, task_states, Store[Node](), pods, lambda *_, **__: None)
+    WatchHandlers(task_states, Store[Node](), pods, lambda *_, **__: None)
     killed = failed(a, deletion=NOW, deletion_asked=NOW - 30)
     pods.apply(pod(a, deletion=NOW, deletion_asked=NOW - 30), 5)
     pods.apply(killed, 6)
@@ -216,7 +216,7 @@ def test_a_later_time_that_the_api_server_tells_as_the_kubelet_lets_go_changes_n
     """With a grace period of 0, deletionTimestamp is the time of that request: after the end, it seems."""
     a, task_states, pods = node("a"), TaskStates(), Store[Pod]()
     state = task_states.of(KEY, UID)
-    WatchHandlers(KEY.kind, task_states, Store[Node](), pods, lambda *_, **__: None)
+    WatchHandlers(task_states, Store[Node](), pods, lambda *_, **__: None)
     asked = {"deletion": NOW + 30, "deletion_asked": NOW}
     killed = failed(a, finished=NOW, **asked)
     pods.apply(killed if seen == "its end" else pod(a, **asked), 5)

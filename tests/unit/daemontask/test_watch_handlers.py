@@ -36,7 +36,7 @@ def test_being_placed_and_beginning_to_run(age: float, unplaced: bool, passes: i
     state = task_states.of(KEY, UID)
     state.order.unplaced = frozenset({A.uid} if unplaced else ())
     keys: list[Key] = []
-    WatchHandlers(KEY.kind, task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
+    WatchHandlers(task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
     created = time.time() - age
     pods.apply(pod(A, phase="Pending", node_name="", created=created), 5)
     keys.clear()
@@ -54,7 +54,7 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     rules = EligibilityRules({"spec": {"affinity": {"nodeAffinity": required}}})
     state.spec = SpecCache(revision="r", rules=rules)
     keys: list[tuple[Key, dict[str, bool]]] = []
-    WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
+    WatchHandlers(task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     nodes.apply(node("a", labels={"k1": ""}), 6)
     assert keys == [(KEY, {"urgent": False, "patient": False})] * 2
@@ -76,7 +76,7 @@ def test_a_change_of_a_node_costs_many_tasks_no_more_than_a_turn_of_the_loop(ter
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     rules = EligibilityRules({"spec": {"affinity": {"nodeAffinity": required}}})
     task_states, nodes, versions = TaskStates(), Store[Node](), count(5)
-    WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda *_, **__: None)
+    WatchHandlers(task_states, nodes, Store[Pod](), lambda *_, **__: None)
     for number in range(100):
         state = task_states.of(Key(KEY.kind, KEY.namespace, str(number)), str(number))
         state.spec = SpecCache(revision="r", rules=copy(rules))
@@ -100,6 +100,6 @@ def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None
     state.spec = SpecCache(revision="r", rules=EligibilityRules({"spec": {}}))
     task_states.pass_turn(KEY).read(size, 0.0)  # its annotations count, too
     keys: list[tuple[Key, dict[str, bool]]] = []
-    WatchHandlers(KEY.kind, task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
+    WatchHandlers(task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     assert keys == [(KEY, how)]

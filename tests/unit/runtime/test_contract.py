@@ -12,7 +12,7 @@ from caretaker.app import WIRINGS
 from caretaker.aws.calls import Aws
 from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
-from caretaker.daemontask.targets import Targets
+from caretaker.daemontask.wiring import Targets
 from caretaker.kube.client import KubeClient
 from caretaker.kube.store import Store
 from caretaker.obs.metrics import create_metrics

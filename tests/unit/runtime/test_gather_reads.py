@@ -14,7 +14,7 @@ import pytest
 
 from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
-from caretaker.daemontask.targets import Targets
+from caretaker.daemontask.wiring import Targets
 from caretaker.imds.controller import IMDSPolicyKind
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
 from caretaker.s3refresh.gather import Reader

@@ -14,7 +14,7 @@ from caretaker.cli.daemontask.status import calendar_json, calendar_lines
 from caretaker.cli.manifest import Document
 from caretaker.cli.propose import Planned, PlanOptions, Proposal, noted, propose
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, age, coloured, counts, cut, number, one_line, table
-from caretaker.daemontask.decision_cache import NodeReport
+from caretaker.daemontask.decision import NodeReport
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.resource import RawTask, has_ecs, read_task, refusals_of

@@ -20,7 +20,7 @@ from caretaker.aws.large_answers import LARGE_BYTES, kept
 from caretaker.aws.malformed_log import MalformedLog
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.threads import LongPolls
-from caretaker.daemontask.ecs.envelope import Notice, Parsed, parse
+from caretaker.daemontask.ecs.instances import Notice, Parsed, parse
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key

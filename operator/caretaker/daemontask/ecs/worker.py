@@ -18,7 +18,6 @@ from caretaker.api.daemontask import EcsSpec
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.aws.pages import KeptBytes, pages
-from caretaker.daemontask.ecs.call_failures import ECS, QUEUE, call_failure, unclear
 from caretaker.daemontask.ecs.check import (
     DENIED,
     Answer,
@@ -33,11 +32,22 @@ from caretaker.daemontask.ecs.check import (
     no_cluster,
     no_service,
 )
-from caretaker.daemontask.ecs.envelope import Notice
-from caretaker.daemontask.ecs.instances import Instances
-from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, Plan, backoff
+from caretaker.daemontask.ecs.instances import Instances, Notice
+from caretaker.daemontask.ecs.plan import (
+    CONFIRM_SECONDS,
+    ECS,
+    QUEUE,
+    CallFailure,
+    ClusterState,
+    Listing,
+    Plan,
+    Queue,
+    backoff,
+    call_failure,
+    unchecked,
+    unclear,
+)
 from caretaker.daemontask.ecs.reader import Reader
-from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, unchecked
 from caretaker.daemontask.metrics import EcsMetrics
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
