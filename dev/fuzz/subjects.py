@@ -41,7 +41,7 @@ from caretaker.obs import log
 from caretaker.obs.series import LabelLimiter
 from caretaker.runtime.events import cut, event_name
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import envelope, match, status_codec
+from caretaker.s3refresh import envelope, match, resource
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets import registry
@@ -206,7 +206,7 @@ def _refresh(spec: bytes) -> Any:
 def _refresh_status(status: bytes) -> Any:
     """The record of every target, as a pass reads it."""
     found = s3_resource.read(s3_resource.RawRefresh(META, EMPTY, msgspec.Raw(sound(status))), registry().spec)
-    return [status_codec.decode(one, fleet.NOW) for one in found.status.targets]
+    return [resource.decode_target(one, fleet.NOW) for one in found.status.targets]
 
 
 def _ecs_to_plan(content: bytes) -> Any:

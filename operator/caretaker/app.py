@@ -218,7 +218,7 @@ class App:
         server = ObsServer(
             self._metrics.registry,
             self._health(),
-            self._readiness(),
+            [(name, one.unlisted) for name, one in self._watched.items()],
             authorize=DelegatingAuthorizer(self._client) if settings.metrics_authentication else None,
             metrics_every=self._scale,
         )
@@ -325,9 +325,6 @@ class App:
         limit = STUCK_SECONDS * self._scale
         stuck = ((f"watch-{name}", partial(one.stuck, limit)) for name, one in self._watched.items())
         return [("loop", self._lag.check), *stuck]
-
-    def _readiness(self) -> list[Check]:
-        return [(name, one.unlisted) for name, one in self._watched.items()]
 
 
 def _refusal(watched: Sequence[WatchedResource]) -> ApiError | None:

@@ -6,9 +6,9 @@ import msgspec
 
 from caretaker.api.s3refresh import SQSSource, TargetSpec
 from caretaker.aws.identity import ClientKey
+from caretaker.s3refresh.resource import Reading
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import registry
-from caretaker.s3refresh.worker_config import Reading
 
 Spec = dict[str, Any]
 REGION = "eu-west-1"

@@ -14,10 +14,9 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.grants import Grants, refusals
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.queue_view import SOURCE
-from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.resource import Read, alike, queue_of
 from caretaker.s3refresh.snapshot import Rejection
 from caretaker.s3refresh.target_types import TargetType, target_type_of
-from caretaker.s3refresh.worker_config import alike, queue_of
 
 
 class QueueClaim(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """The conditions of an S3AggregatedRefresh; their meanings stand in docs/operations.md.
 
 Pure: (Snapshot, Plan) -> conditions. Ready is False while events cannot become refreshes. A chain of small
-rules decides it, and the first that applies wins. A dirty target never makes it False.
+rules decides it, and the first that applies wins. A dirty target never makes it False. The message about a
+failed call to AWS has the field of the spec, AWS's words, and the remedy.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,11 +13,29 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionState
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import MAX_TARGETS, QueueStatus, Status
-from caretaker.aws.errors import ErrorClass
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.resource import FINALIZER
 from caretaker.s3refresh.snapshot import Plan, Rejection, Snapshot
+
+ROLE: Final = "spec.aws.roleARN"
+# Parts of remedies for the operator; a caller with another identity replaces them.
+GIVE: Final = "give the operator credentials, or set spec.aws.roleARN or spec.aws.credentialsSecretRef"
+ALLOW: Final = "to the identity that spec.aws names"
+
+
+def describe(error: AwsError, field: str) -> str:
+    """`spec.x: sqs:ReceiveMessage: AccessDenied: ...; remedy`, if there is one."""
+    about = ROLE if error.service == "sts" else field
+    return f"{about}: {with_remedy(error, str(error))}"
+
+
+def with_remedy(error: AwsError, text: str) -> str:
+    """The text, and the remedy if there is one."""
+    remedy = error.remedy("spec.aws", GIVE)
+    return f"{text}; {remedy}" if remedy else text
+
 
 Rule = Callable[[Snapshot, Plan], ConditionState | None]
 
@@ -71,8 +90,9 @@ def regained(status: Status, rejection: Rejection | None) -> bool:
 
 
 def ready(snapshot: Snapshot, plan: Plan) -> ConditionState:
-    """The first rule that applies; the last one always does."""
-    return _first(_READY_RULES, snapshot, plan) or _consuming(plan)
+    """The first rule that applies; True if none does."""
+    kept: ConditionState = "True", Reason.CONSUMING, f"{len(plan.targets)} target(s) are kept fresh"
+    return _first(_READY_RULES, snapshot, plan) or kept
 
 
 def _first(rules: Iterable[Rule], snapshot: Snapshot, plan: Plan) -> ConditionState | None:
@@ -120,10 +140,6 @@ def _starting(snapshot: Snapshot, _: Plan) -> ConditionState | None:
 def _failing(_: Snapshot, plan: Plan) -> ConditionState | None:
     failing = [t for t in plan.targets if t.failure is not None and t.failure.count >= FAILURES_REPORTED]
     return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
-
-
-def _consuming(plan: Plan) -> ConditionState:
-    return "True", Reason.CONSUMING, f"{len(plan.targets)} target(s) are kept fresh"
 
 
 _READY_RULES: Final = (_refused, _flushing, _suspended, _queue_bad, _targets_bad, _starting, _failing)

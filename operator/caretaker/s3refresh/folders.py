@@ -156,10 +156,6 @@ def _depth(folder: str) -> int:
     return 0 if folder == ROOT else folder.count("/") + 1
 
 
-def _deepest_first(folder: str) -> tuple[int, str]:
-    return -_depth(folder), folder
-
-
 def size(scope: Scope) -> int:
     """Bytes of the names, as the API server stores them."""
     return sum(map(length, (*scope.folders, *scope.trees)))
@@ -225,10 +221,11 @@ def _cut(names: Iterable[str], depth: int) -> set[str]:
 
 
 def _calls(names: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:
-    """Splits names into calls: at least one name each, up to `most` names and MAX_CALL_BYTES."""
+    """Splits names into calls, the deepest first: at least one name each, up to `most` names and
+    MAX_CALL_BYTES."""
     chosen: list[str] = []
     size = 0
-    for name in sorted(names, key=_deepest_first):
+    for name in sorted(names, key=lambda name: (-_depth(name), name)):
         more = length(name)
         if chosen and (len(chosen) == most or size + more > MAX_CALL_BYTES):
             yield tuple(chosen)

@@ -13,7 +13,7 @@ import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.s3refresh import debounce, status_codec, timing
+from caretaker.s3refresh import debounce, resource, timing
 from caretaker.s3refresh.debounce import DirtyScope, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
@@ -76,7 +76,7 @@ def outlooks(read: Read, now: float, discovery: Discovery | None = None) -> list
     held = hold_of(read)
     found = {}
     for status in read.status.targets:
-        target = status_codec.decode(status, now)
+        target = resource.decode_target(status, now)
         upcoming = _next(target, status.phase, read, shares, now)
         found[target.id] = Outlook(target, status.phase, upcoming, (shares or {}).get(target.id))
     for name, share in (shares or {}).items():

@@ -18,18 +18,16 @@ from caretaker.api.s3refresh import Filter, Spec
 from caretaker.kube.errors import or_none
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import queue_view, resource, status_codec
+from caretaker.s3refresh import queue_view, resource
 from caretaker.s3refresh.admission import access_of
 from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, busy_of
 from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import max_age
-from caretaker.s3refresh.locations import located
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
 from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.receiver import PASS_EVENTS
-from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read
-from caretaker.s3refresh.shared import Dependencies, Shared
+from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, worker_config_of
 from caretaker.s3refresh.snapshot import (
     Discovery,
     End,
@@ -42,8 +40,7 @@ from caretaker.s3refresh.snapshot import (
 )
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import registry
-from caretaker.s3refresh.worker import Worker, WorkerState
-from caretaker.s3refresh.worker_config import worker_config_of
+from caretaker.s3refresh.worker import Dependencies, Shared, Worker, WorkerState
 
 # How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
 FLUSH_SECONDS: Final = 300.0
@@ -102,8 +99,8 @@ class Reader:
         if worker is not None and worker.uid != read.meta.uid:
             worker, came = None, Arrivals()
         setup = await self._setup(key, worker, read)
-        discovery = _state(worker, setup, read).discovery
-        discovery = located(discovery, {one.id: one.location for one in read.status.targets})
+        places = {one.id: one.location for one in read.status.targets}
+        discovery = _state(worker, setup, read).discovery.located(places)
         came = await came.with_matches(read.spec, discovery)
         return self._snapshot(key, read, _state(worker, setup, read), setup, came)
 
@@ -135,7 +132,7 @@ class Reader:
     def _snapshot(self, key: Key, read: Read, state: WorkerState, setup: Setup, came: Arrivals) -> Snapshot:
         now, clock, scale, limiter = time.time(), time.monotonic(), self._of.scale, self._shared.limiter
         spec, target_type, rejection = read.spec, target_type_of(read.spec), setup.rejection
-        targets = tuple(status_codec.decode(one, now) for one in read.status.targets)
+        targets = tuple(resource.decode_target(one, now) for one in read.status.targets)
         shares = came.discovery.by_id
         busy = busy_of(targets, shares, read.options.assume_after, now)
         groups = {share.group for share in shares.values()} if target_type.limit else set()

@@ -18,7 +18,7 @@ from caretaker.api.s3refresh import MAX_TARGETS, SQSSource
 from caretaker.aws.errors import AwsError
 from caretaker.aws.sqs import Sqs
 from caretaker.kube.errors import NotLeader
-from caretaker.s3refresh import advice
+from caretaker.s3refresh import conditions
 from caretaker.s3refresh.queue_view import (
     ATTRIBUTES,
     NEAR_MOST_IN_FLIGHT,
@@ -29,10 +29,10 @@ from caretaker.s3refresh.queue_view import (
     view_of,
 )
 from caretaker.s3refresh.receiver import Receiver
+from caretaker.s3refresh.resource import Reading, WorkerConfig
 from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import TargetClient
-from caretaker.s3refresh.worker_config import Reading, WorkerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ async def inspect(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
         answer = await sqs.get_queue_attributes(QueueUrl=source.queue_url, AttributeNames=ATTRIBUTES)
     except AwsError as error:
         return msgspec.structs.replace(
-            before, problem=advice.describe(error, SOURCE), code=str(error.error_class)
+            before, problem=conditions.describe(error, SOURCE), code=str(error.error_class)
         )
     found = answer.get("Attributes", {})
     view = view_of(found, source)

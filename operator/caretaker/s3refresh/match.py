@@ -1,11 +1,17 @@
 """Which events count, and which folders of which targets they make stale.
 
 Pure. A share is matched by its bucket and its prefix; several may serve one bucket, and all of them count.
+
+Bucket and prefix of a file share come from its LocationARN (Storage Gateway API reference, NFSFileShareInfo):
+a bucket, an access point's ARN or an access point's alias in place of a bucket, each with or without a prefix
+and a trailing slash. Only the spec or S3 resolves an access point.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Final
 
 import msgspec
 
@@ -13,6 +19,9 @@ from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
+
+_ARN_FIELDS: Final = 6
+_ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -130,3 +139,42 @@ def by_bucket(shares: Iterable[Share]) -> dict[str, list[Share]]:
     for share in shares:
         found.setdefault(share.bucket, []).append(share)
     return found
+
+
+# ---------------------------------------------------------------- where a share is
+
+
+class UnresolvedError(ValueError):
+    """The location is unknown; the message names the field to add to the spec."""
+
+
+def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[str, str]:
+    """`arn:aws:s3:::bucket/team/` -> ("bucket", "team/"). Raises UnresolvedError.
+
+    `access_points` maps an access point's ARN, name or alias to its bucket. The prefix is empty or ends in a
+    slash.
+    """
+    fields = location.split(":", _ARN_FIELDS - 1)
+    if len(fields) < _ARN_FIELDS or fields[2] != "s3" or fields[5].partition("/")[0] == "":
+        raise UnresolvedError(f"LocationARN {location!r} is of no known form")
+    resource, bucket = fields[5], None
+    if resource.startswith(("accesspoint/", "accesspoint:")):
+        name, _, prefix = resource[len("accesspoint/") :].partition("/")
+        arn = location[: len(location) - len(prefix)].rstrip("/")
+        bucket = access_points.get(arn) or access_points.get(name)
+        if not bucket:
+            raise UnresolvedError(_point_unknown(f"access point {name}", name))
+    else:
+        name, _, prefix = resource.partition("/")
+        bucket = access_points.get(name) if _ALIAS.fullmatch(name) else name
+        if not bucket:
+            raise UnresolvedError(_point_unknown(f"access point alias {name}", name))
+    prefix = prefix.strip("/")
+    return bucket, f"{prefix}/" if prefix else ""
+
+
+def _point_unknown(what: str, name: str) -> str:
+    return (
+        f"which bucket {what} belongs to is not known: add `{name}: BUCKET` to "
+        "spec.target.storageGateway.accessPointBuckets"
+    )

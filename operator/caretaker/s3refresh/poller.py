@@ -29,8 +29,8 @@ from caretaker.s3refresh.inflight import (
     InFlightMessages,
     parsed_of,
 )
+from caretaker.s3refresh.resource import Reading
 from caretaker.s3refresh.snapshot import Message
-from caretaker.s3refresh.worker_config import Reading
 
 logger = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from caretaker.aws.threads import LongPolls
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import advice
+from caretaker.s3refresh import conditions
 from caretaker.s3refresh.inflight import InFlightMessages, MessageMemory
 from caretaker.s3refresh.poller import MOST_LONG_POLLS, Poller
+from caretaker.s3refresh.resource import Reading
 from caretaker.s3refresh.snapshot import Message, Plan, Reception
-from caretaker.s3refresh.worker_config import Reading
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class Receiver:
             polling=True,
             reading=problem is None and all(poller.connected for poller in self._pollers),
             behind=source.backlog.behind,
-            problem=advice.describe(*problem) if problem is not None else "",
+            problem=conditions.describe(*problem) if problem is not None else "",
             code=str(problem[0].error_class) if problem is not None else "",
             malformed=malformed.count if recent else 0,
             fault=malformed.fault if recent else "",

@@ -1,26 +1,36 @@
-"""An S3AggregatedRefresh as the API server holds it: where it is, how it is read, how it debounces.
+"""An S3AggregatedRefresh as the API server holds it: where it is, how it is read, what it configures.
 
-Pure, but it validates the shape of the object. It makes no calls.
+Pure. The targets in its status are the write-ahead record. A record that cannot be read back counts as lost,
+and then everything of its target is stale: a refresh too many, never one too few.
 """
 
-from typing import Final
+from collections.abc import Callable, Hashable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api import durations, names
+from caretaker.api import s3refresh as wire
+from caretaker.api.aws import queue_arn
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
-from caretaker.api.s3refresh import Spec, Status
-from caretaker.aws.identity import User
+from caretaker.api.s3refresh import Spec, SQSSource, Status
+from caretaker.api.times import format_micros, parse_time
+from caretaker.aws.identity import ClientKey, Keys, User
 from caretaker.registry import S3_AGGREGATED_REFRESH
-from caretaker.s3refresh import status_codec
-from caretaker.s3refresh.debounce import TargetState
+from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
+from caretaker.s3refresh.folders import ROOT, Request, Scope
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.target_types import target_type_of
+from caretaker.s3refresh.queue_view import SOURCE
+from caretaker.s3refresh.target_types import TargetType, target_type_of
 
 KIND: Final = S3_AGGREGATED_REFRESH.kind
 FINALIZER: Final = f"{names.GROUP}/finalizer"
+MOST_WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 class RawRefresh(msgspec.Struct):
@@ -69,7 +79,7 @@ class Read(msgspec.Struct, frozen=True):
 def targets_of(raw: RawRefresh, now: float) -> tuple[TargetState, ...]:
     """The targets in its status; none if the status cannot be decoded."""
     status = _status(raw)
-    return tuple(status_codec.decode(one, now) for one in status.targets) if status is not None else ()
+    return tuple(decode_target(one, now) for one in status.targets) if status is not None else ()
 
 
 def _status(raw: RawRefresh) -> Status | None:
@@ -115,3 +125,192 @@ def seconds(field: str, text: str) -> float:
         return durations.seconds(text)
     except ValueError as error:
         raise ValueError(f"spec.{field}: {error}") from None
+
+
+# -------------------------------------------------- targets in status
+
+
+def decode_target(status: wire.TargetStatus, now: float) -> TargetState:
+    """The target. A time that is not one counts as now."""
+
+    def when(text: str | None) -> float:
+        moment = parse_time(text)
+        return now if moment is None else moment
+
+    def scope(one: wire.ScopeStatus) -> DirtyScope:
+        later = _if(lambda later: DirtyScope(when(later.since), _scope(later)), one.later)
+        return DirtyScope(when(one.since), _scope(one), one.closed, later, one.max_folders)
+
+    def claim(one: wire.ClaimStatus) -> Claim:
+        since = when(one.since)
+        return Claim(one.id, one.owner, when(one.started_at), _request(one), since, one.attempt)
+
+    def in_flight(one: wire.InFlightStatus) -> InFlight:
+        return InFlight(one.notification_id, when(one.accepted_at), _request(one))
+
+    def last(one: wire.LastStatus) -> LastCall:
+        return LastCall(
+            requested_at=parse_time(one.requested_at) or 0.0,
+            accepted_at=parse_time(one.accepted_at) or 0.0,
+            completed_at=parse_time(one.completed_at) or 0.0,
+            full_at=parse_time(one.full_at) or 0.0,
+            full_seconds=one.full_seconds or 0.0,
+            folders=one.folders,
+            result=one.result,
+        )
+
+    def failure(one: wire.FailureStatus) -> Failure:
+        return Failure(one.count, one.code, one.message, when(one.next_attempt_at))
+
+    return TargetState(
+        id=status.id,
+        location=status.location,
+        dirty=_if(scope, status.dirty),
+        claim=_if(claim, status.claim),
+        in_flight=_if(in_flight, status.in_flight),
+        last=_if(last, status.last) or LastCall(),
+        failure=_if(failure, status.failure),
+    )
+
+
+def encode_target(target: TargetState, phase: Phase) -> wire.TargetStatus:
+    """The target as status has it. Times have microseconds: a second less would break minInterval."""
+    return wire.TargetStatus(
+        id=target.id,
+        phase=phase,
+        location=target.location,
+        dirty=_if(_dirty, target.dirty),
+        claim=_if(_claim, target.claim),
+        in_flight=_if(_in_flight, target.in_flight),
+        last=_last(target.last),
+        failure=_if(_failure, target.failure),
+    )
+
+
+def _if(make: Callable[[P], R], part: P | None) -> R | None:
+    """None of none."""
+    return None if part is None else make(part)
+
+
+def _scope(status: wire.LaterStatus) -> Scope:
+    return Scope(all=status.all, folders=frozenset(status.folders), trees=frozenset(status.trees))
+
+
+def _waits(dirty: DirtyScope) -> tuple[str, bool, tuple[str, ...], tuple[str, ...]]:
+    scope = dirty.scope
+    return format_micros(dirty.since), scope.all, tuple(sorted(scope.folders)), tuple(sorted(scope.trees))
+
+
+def _request(one: wire.ClaimStatus | wire.InFlightStatus) -> Request:
+    return Request(one.folders or (ROOT,), recursive=one.recursive or not one.folders)
+
+
+def _dirty(dirty: DirtyScope) -> wire.ScopeStatus:
+    later = _if(lambda later: wire.LaterStatus(*_waits(later)), dirty.later)
+    return wire.ScopeStatus(*_waits(dirty), closed=dirty.closed, later=later, max_folders=dirty.most)
+
+
+def _claim(claim: Claim) -> wire.ClaimStatus:
+    return wire.ClaimStatus(
+        id=claim.id,
+        owner=claim.owner,
+        started_at=format_micros(claim.started_at),
+        since=format_micros(claim.since),
+        folders=claim.request.folders,
+        recursive=claim.request.recursive,
+        attempt=claim.attempt,
+    )
+
+
+def _in_flight(one: InFlight) -> wire.InFlightStatus:
+    accepted_at, request = format_micros(one.accepted_at), one.request
+    return wire.InFlightStatus(one.notification_id, accepted_at, request.folders, request.recursive)
+
+
+def _failure(one: Failure) -> wire.FailureStatus:
+    return wire.FailureStatus(one.count, one.code, one.message[:1024], format_micros(one.next_attempt_at))
+
+
+def _last(last: LastCall) -> wire.LastStatus | None:
+    if last == LastCall():
+        return None
+
+    def formatted(moment: float) -> str | None:
+        return format_micros(moment) if moment else None
+
+    ended = last.result == "Succeeded" and last.completed_at >= last.accepted_at > 0
+    return wire.LastStatus(
+        requested_at=formatted(last.requested_at),
+        accepted_at=formatted(last.accepted_at),
+        completed_at=formatted(last.completed_at),
+        full_at=formatted(last.full_at),
+        full_seconds=round(last.full_seconds) or None,
+        duration_seconds=round(last.completed_at - last.accepted_at) if ended else None,
+        folders=last.folders,
+        result=last.result,
+    )
+
+
+# -------------------------------------------------- the configuration of its tasks
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """How a resource reads a queue. `wait` and `visibility` in seconds."""
+
+    target: ClientKey
+    arn: str
+    source: SQSSource
+    field: str  # of the spec, where its URL stands
+    wait: int = MOST_WAIT
+    visibility: int = 60
+
+
+class WorkerConfig(msgspec.Struct, frozen=True):
+    """The configuration of the tasks of a resource; a new one restarts them."""
+
+    source: Reading
+    completions: Reading | None
+    rediscover: float  # seconds
+    target_type: TargetType
+    others: Any  # the other inputs of the target
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The source first."""
+        return (self.source,) if self.completions is None else (self.source, self.completions)
+
+
+def worker_config_of(spec: Spec, keys: Keys | None, user: User | None = None) -> WorkerConfig:
+    """The configuration that a spec asks for. Raises ValueError with the field."""
+    source, target_type = spec.source.sqs, target_type_of(spec)
+    sqs = ClientKey.of(spec.aws, "sqs", keys, user=user)
+    reading = Reading(
+        sqs,
+        queue_of(source.queue_url, spec),
+        source,
+        SOURCE,
+        round(seconds("source.sqs.waitTime", source.wait_time)),
+        round(seconds("source.sqs.visibilityTimeout", source.visibility_timeout)),
+    )
+    completions, url = None, target_type.ends_url
+    if url and url != source.queue_url:
+        ends = msgspec.structs.replace(source, queue_url=url, envelope="Auto")
+        completions = Reading(sqs, queue_of(url, spec), ends, target_type.ends_field)
+    buckets = spec.filter.buckets if target_type.of_buckets else ()
+    return WorkerConfig(reading, completions, target_type.rediscover, target_type, (spec.aws, keys, buckets))
+
+
+def queue_of(url: str, spec: Spec) -> str:
+    """Its ARN: one queue has many URLs."""
+    try:
+        return queue_arn(url, spec.aws.region)
+    except ValueError:  # of an older CRD's
+        return url
+
+
+def alike(spec: Spec, namespace: str, url: str) -> Hashable:
+    """Equal for resources that can share one reader of a queue: the parts of spec.aws that ClientKey.of()
+    uses, before a Secret's keys are read."""
+    aws = spec.aws
+    signer = (namespace if aws.secret_name else "", aws.secret_name, aws.role_arn, aws.external_id)
+    return url, aws.region, *signer, aws.endpoint_url("sts"), aws.endpoint_url("sqs")

@@ -16,9 +16,8 @@ from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.queue_view import QueueView
-from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.resource import Read, WorkerConfig
 from caretaker.s3refresh.timing import TargetTimes
-from caretaker.s3refresh.worker_config import WorkerConfig
 
 Malformed = Literal["DeadLetter", "RefreshAll", "Discard"]
 
@@ -59,13 +58,29 @@ class Discovery(msgspec.Struct, frozen=True):
     complete: bool = False
     shares: tuple[Share, ...] = ()
     faults: tuple[str, ...] = ()  # why it is not complete, or a share is not refreshed
-    undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see locations.located()
+    undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see located()
     blocked: str = ""  # why no call can be made until a Secret is changed, or at all
 
     @property
     def by_id(self) -> dict[str, Share]:
         """The shares."""
         return {share.id: share for share in self.shares}
+
+    def located(self, places: Mapping[str, str]) -> "Discovery":
+        """With the shares that are listed but cannot be described, at their recorded location: they cannot be
+        refreshed now, but their events are matched to them. `places`: share id -> recorded location. A share
+        without a record is new, and is refreshed whole once it is described. With a record but no location
+        its events cannot be matched, so the result is not complete."""
+        described = self.by_id
+        there = [share for share in self.undescribed if share.id not in described and share.id in places]
+        found = [_at(share, places[share.id]) for share in there if places[share.id]]
+        complete = self.complete and len(found) == len(there)
+        return msgspec.structs.replace(self, complete=complete, shares=(*self.shares, *found))
+
+
+def _at(share: Share, place: str) -> Share:
+    bucket, _, prefix = place.partition("/")
+    return msgspec.structs.replace(share, bucket=bucket, prefix=prefix, ready=False)
 
 
 class PlanInput(msgspec.Struct, frozen=True):

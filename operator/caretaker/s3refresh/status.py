@@ -11,7 +11,7 @@ from caretaker.api.conditions import Event
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import Status, TargetStatus
 from caretaker.api.times import format_time
-from caretaker.s3refresh import status_codec
+from caretaker.s3refresh import resource
 from caretaker.s3refresh.conditions import conditions_of, queue_of
 from caretaker.s3refresh.snapshot import Plan, Snapshot
 
@@ -29,7 +29,7 @@ def status_of(snapshot: Snapshot, plan: Plan) -> Status:
         # Without a spec there are no options, and nothing changes.
         targets=before.targets
         if snapshot.read.spec is None
-        else tuple(status_codec.encode(target, plan.phases[target.id]) for target in plan.targets),
+        else tuple(resource.encode_target(target, plan.phases[target.id]) for target in plan.targets),
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import status_codec
+from caretaker.s3refresh import resource
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter, Demand, busy_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
@@ -99,14 +99,14 @@ class Resource:
         self.wake = 0.0
         self._load = load
         self._tracker = TargetTracker()
-        self._stored = [status_codec.encode(TargetState(share.id), "Clean") for share in shares]
+        self._stored = [resource.encode_target(TargetState(share.id), "Clean") for share in shares]
         self._passes = itertools.count(1)
 
     def run_pass(self, now: float) -> None:
         """A pass, as in controller.py."""
         load, options = self._load, self._load.options
         wall = EPOCH + now
-        targets = tuple(status_codec.decode(_as_stored(one), wall) for one in self._stored)
+        targets = tuple(resource.decode_target(_as_stored(one), wall) for one in self._stored)
         messages, results = tuple(self.inbox), tuple(self.results)
         busy = busy_of(targets, self.shares, options.assume_after, wall)
         snapshot = PlanInput(
@@ -133,7 +133,7 @@ class Resource:
         wanting = wanting_of(made.targets, self.shares)
         demand = Demand(busy, waiting, wanting)
         load.limiter.note(self.key, demand, now, lambda: load.soon(self, load.now))
-        self._stored = [status_codec.encode(target, made.phases[target.id]) for target in made.targets]
+        self._stored = [resource.encode_target(target, made.phases[target.id]) for target in made.targets]
         load.limiter.recorded(self.key)
         self.inbox, self.results = [], []
         self.running -= {result.claim_id for result in results}

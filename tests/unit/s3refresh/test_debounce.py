@@ -14,7 +14,7 @@ from caretaker.api.s3refresh import (
     ScopeStatus,
     TargetStatus,
 )
-from caretaker.s3refresh import debounce, plan, status_codec, timing
+from caretaker.s3refresh import debounce, plan, resource, timing
 from caretaker.s3refresh.debounce import (
     Backoff,
     CallError,
@@ -705,9 +705,9 @@ def test_a_clean_target_never_starts() -> None:
     ],
 )
 def test_what_is_recorded_reads_as_it_was(target: TargetState) -> None:
-    status = status_codec.encode(target, "Clean")
+    status = resource.encode_target(target, "Clean")
     written = msgspec.json.encode(status)
-    assert status_codec.decode(msgspec.json.decode(written, type=type(status)), NOW) == target
+    assert resource.decode_target(msgspec.json.decode(written, type=type(status)), NOW) == target
 
 
 def test_how_a_target_is_recorded() -> None:
@@ -726,7 +726,7 @@ def test_how_a_target_is_recorded() -> None:
         failure=Failure(2, "E", "n" * 1025, NOW + 60),
         location="bucket/team/",
     )
-    assert msgspec.to_builtins(status_codec.encode(target, "Claimed")) == {
+    assert msgspec.to_builtins(resource.encode_target(target, "Claimed")) == {
         "id": "t",
         "phase": "Claimed",
         "location": "bucket/team/",
@@ -814,11 +814,11 @@ def test_how_a_target_is_recorded() -> None:
     ],
 )
 def test_how_the_last_call_is_recorded(last: LastCall, reported: dict[str, object] | None) -> None:
-    assert msgspec.to_builtins(status_codec.encode(TargetState("t", last=last), "Clean").last) == reported
+    assert msgspec.to_builtins(resource.encode_target(TargetState("t", last=last), "Clean").last) == reported
 
 
 def test_what_cannot_be_read_back_is_now_or_everything() -> None:
-    found = status_codec.decode(
+    found = resource.decode_target(
         TargetStatus(
             "t",
             dirty=ScopeStatus("x", folders=("a",), later=LaterStatus("y", trees=("b",))),

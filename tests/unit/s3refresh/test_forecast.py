@@ -13,7 +13,7 @@ from caretaker.api.conditions import Condition
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Debounce, Resync, Source, Spec, SQSSource, Status
-from caretaker.s3refresh import status_codec, timing
+from caretaker.s3refresh import resource, timing
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import Next, bounds, outlooks
@@ -51,7 +51,7 @@ def read(*targets: TargetState, phase: Phase = "Debouncing", conditions: Any = (
     status = Status(
         observed_generation=1,
         conditions=tuple(Condition(*parts, observed_generation=1) for parts in conditions),
-        targets=tuple(status_codec.encode(target, phase) for target in targets),
+        targets=tuple(resource.encode_target(target, phase) for target in targets),
     )
     return Read(WireMeta(name="r", namespace="n", generation=1), status, made, options_of(made))
 

@@ -14,10 +14,9 @@ from caretaker.s3refresh import target_types, targets
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.plan import plan
-from caretaker.s3refresh.resource import RawRefresh, Read, read
+from caretaker.s3refresh.resource import RawRefresh, Read, read, worker_config_of
 from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.targets import Tools, make, registry
-from caretaker.s3refresh.worker_config import worker_config_of
 from testing.s3refreshes import refresh
 
 NOW = 1_800_000_000.0

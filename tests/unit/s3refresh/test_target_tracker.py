@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from caretaker.s3refresh import status_codec
+from caretaker.s3refresh import resource
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, LastCall, TargetState
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.timing import ROUNDED, TargetTimes, TargetTracker
@@ -30,7 +30,7 @@ def test_a_look_at_the_times_stores_nothing() -> None:
 def test_a_call_read_back_from_the_record_is_the_call_that_was_written() -> None:
     """Else minInterval would begin anew with the next pass."""
     written = TargetState("share-1", last=LastCall(requested_at=FINER, accepted_at=FINER))
-    found = status_codec.decode(status_codec.encode(written, "Clean"), FINER)
+    found = resource.decode_target(resource.encode_target(written, "Clean"), FINER)
     tracker = TargetTracker()
     tracker.update([written], 0.0)
     assert observed(tracker, [found], 60.0)["share-1"].called_for == 60.0

@@ -8,9 +8,8 @@ from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import ClientKey, User
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.receiver import Queues
-from caretaker.s3refresh.resource import RawRefresh, read, user_of
+from caretaker.s3refresh.resource import RawRefresh, Reading, read, user_of, worker_config_of
 from caretaker.s3refresh.targets import Tools, make, registry
-from caretaker.s3refresh.worker_config import Reading, worker_config_of
 
 ROLE = "arn:aws:iam::111122223333:role/media"
 URL = "https://sqs.eu-west-1.amazonaws.com/111122223333"

@@ -13,11 +13,10 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.receiver import PASS_EVENTS
-from caretaker.s3refresh.resource import RawRefresh, read
+from caretaker.s3refresh.resource import RawRefresh, WorkerConfig, read, worker_config_of
 from caretaker.s3refresh.snapshot import Discovery, Message
 from caretaker.s3refresh.targets import registry
 from caretaker.s3refresh.worker import Worker
-from caretaker.s3refresh.worker_config import WorkerConfig, worker_config_of
 from testing.s3refreshes import refresh
 
 FOUND = Discovery(complete=True, shares=of_buckets(["media"]))

@@ -8,10 +8,10 @@ import pytest
 from caretaker.api.aws import AwsSpec, SecretRef
 from caretaker.api.s3refresh import Filter, Source, Spec, SQSSource
 from caretaker.aws.identity import ClientKey, Identity, Keys, User
+from caretaker.s3refresh.resource import Reading, WorkerConfig, alike, worker_config_of
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets.job import JobTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
-from caretaker.s3refresh.worker_config import Reading, WorkerConfig, alike, worker_config_of
 from testing.s3refreshes import ACCOUNT, QUEUE, REGION, target_spec_of
 
 ARN = f"arn:aws:sqs:{REGION}:{ACCOUNT}"

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
-from caretaker.s3refresh import status_codec
+from caretaker.s3refresh import resource
 from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
@@ -94,7 +94,7 @@ class World:
     def targets(self, wall: float) -> tuple[TargetState, ...]:
         """The record, read as an operator with this clock reads it."""
         found = msgspec.json.decode(self.stored or b"[]", type=tuple[TargetStatus, ...])
-        return tuple(status_codec.decode(one, wall) for one in found)
+        return tuple(resource.decode_target(one, wall) for one in found)
 
     def put(self, key: str) -> None:
         """An object is written, and its event sent; without a key the event does not name it."""
@@ -269,7 +269,7 @@ class Operator:
         self.calls += [Call(claim, self.world.now) for _, claim in made.calls]
 
     def _write(self, made: Plan, version: int, read: bytes) -> bool:
-        targets = [status_codec.encode(target, made.phases[target.id]) for target in made.targets]
+        targets = [resource.encode_target(target, made.phases[target.id]) for target in made.targets]
         after = msgspec.json.encode(targets)
         if after == read:
             return True  # read after the messages came: that is proof enough, whatever happened since

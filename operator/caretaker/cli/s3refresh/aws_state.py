@@ -20,7 +20,7 @@ from caretaker.aws.identity import ClientKey
 from caretaker.aws.session import Options
 from caretaker.cli.advice import CREDENTIALS_ADVICE
 from caretaker.kube.client import KubeClient
-from caretaker.s3refresh import advice, inspection
+from caretaker.s3refresh import conditions, inspection
 from caretaker.s3refresh.inspection import bounded
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.queue_view import SOURCE, QueueView
@@ -111,8 +111,8 @@ def faults_of(state: AwsState) -> Iterator[tuple[str, str]]:
 
 def _for_user(message: str) -> str:
     """The message with advice for the user, who is not the operator and uses only the region of spec.aws."""
-    return message.replace(advice.GIVE, CREDENTIALS_ADVICE).replace(
-        advice.ALLOW, "to the identity you ask with"
+    return message.replace(conditions.GIVE, CREDENTIALS_ADVICE).replace(
+        conditions.ALLOW, "to the identity you ask with"
     )
 
 

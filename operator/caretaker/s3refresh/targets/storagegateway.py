@@ -16,10 +16,9 @@ from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.pages import KeptBytes, pages
 from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
-from caretaker.s3refresh import advice
+from caretaker.s3refresh import conditions
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
-from caretaker.s3refresh.locations import UnresolvedError, bucket_and_prefix
-from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.match import Share, UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.resource import seconds, user_of
 from caretaker.s3refresh.snapshot import Discovery, Result
@@ -153,7 +152,7 @@ class StorageGatewayShares(TargetClient):
                 undescribed += [_unseen(one, region) for one in silent.values()]
             except AwsError as error:
                 complete = False
-                faults.append(advice.describe(error, f"{GATEWAYS} in {region}"))
+                faults.append(conditions.describe(error, f"{GATEWAYS} in {region}"))
         there = {share.arn for share in (*shares, *undescribed)}
         missing = set(self._spec.shares.file_share_arns) - there - unresolved.keys()
         if complete and missing:
@@ -177,7 +176,7 @@ class StorageGatewayShares(TargetClient):
                 share.id,
                 claim.id,
                 code=code or "Unknown",
-                message=advice.with_remedy(error, error.message),
+                message=conditions.with_remedy(error, error.message),
                 refused=_perhaps_a_folder(error),
             )
         name = answer.get("NotificationId", "")

@@ -11,7 +11,7 @@ from caretaker.cli.propose import Proposal
 from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
 from caretaker.cli.s3refresh.plan import RefreshForecast, samples_of
 from caretaker.cli.s3refresh.status import RefreshState
-from caretaker.s3refresh import status_codec
+from caretaker.s3refresh import resource
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import outlooks
@@ -64,7 +64,7 @@ def raw(
     status = Status(
         **{
             "observed_generation": 1,
-            "targets": tuple(status_codec.encode(target, phase) for target, phase in targets or ()),
+            "targets": tuple(resource.encode_target(target, phase) for target, phase in targets or ()),
             **fields,
         }
     )
