@@ -52,9 +52,14 @@ def main(args: argparse.Namespace) -> int:
             print(f"no node of DaemonTask {args.name} has failed")
             return 0
         gate = asyncio.Semaphore(_AT_A_TIME)
-        reading = [
-            asyncio.create_task(_read(session, current, node, pod, args.tail, gate)) for node, pod in chosen
-        ]
+
+        async def lines_of(node: str, pod: Pod | None) -> tuple[list[str], bool]:
+            if pod is None:
+                return [f"{node} | {gone(current, node)}"], False
+            async with gate:
+                return await _read(session, node, pod, args.tail)
+
+        reading = [asyncio.create_task(lines_of(node, pod)) for node, pod in chosen]
         complete = True
         for task in reading:  # in order of nodes, while the others are being read
             lines, whole = await task
@@ -94,31 +99,26 @@ def _pods(current: Forecast, node_uid: str) -> Mapping[str, Pod]:
     return current.snapshot.pods.get(node_uid) or NO_PODS
 
 
-async def _read(
-    session: Session, current: Forecast, node: str, pod: Pod | None, tail: int | None, gate: asyncio.Semaphore
-) -> tuple[list[str], bool]:
+async def _read(session: Session, node: str, pod: Pod, tail: int | None) -> tuple[list[str], bool]:
     """(the lines to print, whether they are all there is)."""
-    if pod is None:
-        return [f"{node} | {gone(current, node)}"], False
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     lines: list[str] = []
     whole = True
-    async with gate:
+    try:
+        found: dict[str, Any] = await session.client.get(path)
+    except ApiError as error:
+        return [f"{node} | no logs: {explain(error, session.client.host)}"], False
+    spec = found["spec"]
+    containers = [c["name"] for c in (*spec.get("initContainers", ()), *spec["containers"])]
+    for container in containers:
+        prefix = f"{node} {container} | " if len(containers) > 1 else f"{node} | "
         try:
-            found: dict[str, Any] = await session.client.get(path)
+            text = await _log(session, path, container, tail)
         except ApiError as error:
-            return [f"{node} | no logs: {explain(error, session.client.host)}"], False
-        spec = found["spec"]
-        containers = [c["name"] for c in (*spec.get("initContainers", ()), *spec["containers"])]
-        for container in containers:
-            prefix = f"{node} {container} | " if len(containers) > 1 else f"{node} | "
-            try:
-                text = await _log(session, path, container, tail)
-            except ApiError as error:
-                lines.append(f"{prefix}no logs: {explain(error, session.client.host)}")
-                whole = False
-            else:
-                lines += [prefix + line for line in text.splitlines() or ["(it wrote nothing)"]]
+            lines.append(f"{prefix}no logs: {explain(error, session.client.host)}")
+            whole = False
+        else:
+            lines += [prefix + line for line in text.splitlines() or ["(it wrote nothing)"]]
     return lines, whole
 
 

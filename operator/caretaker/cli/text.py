@@ -1,20 +1,29 @@
-"""Text for people: tables, ages, a progress bar, colours where they are wanted.
+"""Text for people: tables, ages, a progress bar, problems with actions, colours where they are wanted.
 
-Pure except for the look at stdout. Every output can be understood without colour.
+Pure except for the look at stdout. Every output can be understood without colour. Each kind has its own
+positive conditions, normal reasons and actions.
 """
 
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from caretaker.api.conditions import READY, Condition, find
+from caretaker.api.objects import WireMeta
 from caretaker.api.times import parse_time
 from caretaker.daemontask.decision import State
 from caretaker.settings import colour_wanted
 
+# For plan, which calls AWS with the user's credentials.
+CREDENTIALS_ADVICE: Final = "give yourself AWS credentials, as by AWS_PROFILE=...; the operator has its own"
+ASKED_AS_YOU: Final = (
+    "{} was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
+    "operator: AWS may allow the operator calls that it refuses you"
+)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 BAR: Final = 24
 Numbers = Mapping[State, int]  # nodes in each state
@@ -104,14 +113,14 @@ def counts(numbers: Numbers, skip: Sequence[str] = ()) -> str:
     return ", ".join(f"{numbers[state]} {STATE_WORDS.get(state, state)}" for state in states)
 
 
-def bar(numbers: Numbers, width: int = BAR) -> str:
+def bar(numbers: Numbers) -> str:
     """`[######!---]  7/11`: succeeded, failed, remaining."""
     total = sum(count for state, count in numbers.items() if state != "excluded")
     succeeded = numbers.get("succeeded", 0)
-    done = width * succeeded // max(total, 1)
+    done = BAR * succeeded // max(total, 1)
     # Failures are visible even if they are less than a cell.
-    failed = min(-(-width * numbers.get("failed", 0) // max(total, 1)), width - done)
-    return f"[{'#' * done}{'!' * failed}{'-' * (width - done - failed)}]  {succeeded}/{total}"
+    failed = min(-(-BAR * numbers.get("failed", 0) // max(total, 1)), BAR - done)
+    return f"[{'#' * done}{'!' * failed}{'-' * (BAR - done - failed)}]  {succeeded}/{total}"
 
 
 def terminal_width() -> int:
@@ -129,3 +138,56 @@ def coloured(lines: Iterable[str], colours: Mapping[str, str] = _STATE_COLOURS) 
         return f"\x1b[{code}m{word[0]}\x1b[0m" if code else word[0]
 
     return [re.sub(rf"(?<!\S)({'|'.join(colours)})(?!\S)", paint, line, count=1) for line in lines]
+
+
+def head_json(meta: WireMeta, observed: int) -> dict[str, Any]:
+    """The first fields of `status -o json`. `observed`: the generation of the status."""
+    return {
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "generation": meta.generation,
+        "observedGeneration": observed,
+    }
+
+
+def ready_line(conditions: Iterable[Condition], now: float) -> list[str]:
+    """The Ready condition in a line; none before the first reconcile. The age is that of its status: a
+    condition does not record the time of its reason's last change."""
+    ready = find(conditions, READY)
+    if ready is None:
+        return []
+    since = parse_time(ready.last_transition_time)
+    passed = f" for {age(now - since)}" if since else ""
+    return [f"Ready={ready.status}{passed}: {ready.reason}"]
+
+
+def abnormal(
+    conditions: Iterable[Condition], positive: Collection[str], normal: Collection[str]
+) -> dict[str, Condition]:
+    """The conditions that report a problem or wait for a person, by reason, the first of each.
+
+    positive  types that are True in the normal case; all others are absent or False then
+    normal    reasons that need no action
+    """
+    found: dict[str, Condition] = {}
+    for condition in conditions:
+        is_abnormal = condition.status != "True" if condition.type in positive else condition.status == "True"
+        if is_abnormal and condition.reason not in normal:
+            found.setdefault(condition.reason, condition)
+    return found
+
+
+def problems(
+    meta: WireMeta, observed: int, found: Mapping[str, Condition], actions: Mapping[str, str]
+) -> list[str]:
+    """Each condition of `found` with its action. `observed`: the generation of the status."""
+    lines = []
+    if observed < meta.generation:
+        lines.append(
+            "the operator has not looked at this yet; if that lasts: does it run, and in this namespace?"
+        )
+    for reason, condition in found.items():
+        lines.append(f"{condition.type}: {reason}: {one_line(condition.message)}")
+        if action := actions.get(reason):
+            lines.append(f"  -> {action}")
+    return lines

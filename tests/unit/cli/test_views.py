@@ -13,7 +13,7 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
 from caretaker.cli import logs, rerun
 from caretaker.cli.daemontask import plan, status
-from caretaker.cli.propose import Proposal
+from caretaker.cli.plan import Proposal
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Fault, Ledger
 from caretaker.daemontask.resource import RawTask

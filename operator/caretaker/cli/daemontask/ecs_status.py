@@ -8,9 +8,19 @@ from typing import Any, Final
 from caretaker.api import conditions as c
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.daemontask import DaemonTask
-from caretaker.cli.advice import abnormal, problems, ready_line
 from caretaker.cli.common import UsageError
-from caretaker.cli.text import ago, cell, cut, number, section, show
+from caretaker.cli.text import (
+    abnormal,
+    ago,
+    cell,
+    cut,
+    head_json,
+    number,
+    problems,
+    ready_line,
+    section,
+    show,
+)
 from caretaker.daemontask.resource import RawTask, read_ecs
 
 _POSITIVE: Final = frozenset({c.READY, c.SPEC_VALID, c.QUEUE_REACHABLE})
@@ -63,10 +73,7 @@ def as_json(task: DaemonTask) -> dict[str, Any]:
     """For programs."""
     meta, status = task.metadata, task.status
     return {
-        "namespace": meta.namespace,
-        "name": meta.name,
-        "generation": meta.generation,
-        "observedGeneration": status.observed_generation,
+        **head_json(meta, status.observed_generation),
         "conditions": status.conditions,
         "clusters": status.ecs,
         "clustersOmitted": status.ecs_omitted,

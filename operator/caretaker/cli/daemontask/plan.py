@@ -12,7 +12,7 @@ import msgspec
 from caretaker.cli.common import Session, explain
 from caretaker.cli.daemontask.status import calendar_json, calendar_lines
 from caretaker.cli.manifest import Document
-from caretaker.cli.propose import Planned, PlanOptions, Proposal, noted, propose
+from caretaker.cli.plan import Planned, PlanOptions, Proposal, noted, propose
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, age, coloured, counts, cut, number, one_line, table
 from caretaker.daemontask.decision import NodeReport
 from caretaker.daemontask.forecast import Forecast, forecast

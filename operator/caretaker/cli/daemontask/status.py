@@ -13,11 +13,10 @@ from caretaker.api.conditions import Condition, Reason
 from caretaker.api.daemontask import DaemonTask, ResultStatus
 from caretaker.api.times import format_time
 from caretaker.cli import text
-from caretaker.cli.advice import abnormal, problems, ready_line
 from caretaker.cli.common import Session, get
 from caretaker.cli.daemontask import ecs_status
-from caretaker.cli.text import age, ago, cell, counts, cut, number, one_line
-from caretaker.cli.watch import View, follow_to_the_end
+from caretaker.cli.status import View, follow_to_the_end
+from caretaker.cli.text import abnormal, age, ago, cell, counts, cut, number, one_line, problems, ready_line
 from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.decision import State
 from caretaker.daemontask.forecast import Forecast, NodeState, forecast
@@ -97,10 +96,7 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
     """For programs: every node, the excluded ones too."""
     task, plan = forecast.snapshot.task, forecast.plan
     return {
-        "namespace": task.metadata.namespace,
-        "name": task.metadata.name,
-        "generation": task.metadata.generation,
-        "observedGeneration": task.status.observed_generation,
+        **text.head_json(task.metadata, task.status.observed_generation),
         "revision": forecast.snapshot.revision,
         "desired": plan.nodes.desired,
         "counts": plan.nodes.counts,
@@ -146,7 +142,10 @@ def as_text(forecast: Forecast, wide: bool) -> list[str]:
     head += ready_line(task.status.conditions, snapshot.now)
     head += [*calendar_lines(forecast), *_slots(forecast)]
     head += diagnostics(task, snapshot.ledger, plan.requests.refused)
-    states = sorted((forecast.state_of(name) for name in forecast.reports), key=_order)
+    states = sorted(
+        (forecast.state_of(name) for name in forecast.reports),
+        key=lambda one: (text.STATE_ORDER.index(one.state), one.node),
+    )
     return [
         f"DaemonTask {task.metadata.namespace}/{task.metadata.name}, revision {snapshot.revision}",
         *(f"  {line}" for line in head),
@@ -231,10 +230,6 @@ def _values(result: ResultStatus) -> str:
     parts = [f"{found.nodes} {cut(found.value, 40)}" for found in result.values]
     parts += [f"{result.values_omitted} more values"] if result.values_omitted else []
     return cell(", ".join(parts))
-
-
-def _order(state: NodeState) -> tuple[int, str]:
-    return text.STATE_ORDER.index(state.state), state.node
 
 
 def _rows(forecast: Forecast, states: list[NodeState], *, wide: bool) -> list[str]:

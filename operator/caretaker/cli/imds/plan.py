@@ -20,12 +20,11 @@ from caretaker.api.objects import WireNode
 from caretaker.api.times import format_time
 from caretaker.aws.calls import Aws
 from caretaker.aws.session import Options
-from caretaker.cli.advice import ASKED_AS_YOU
 from caretaker.cli.common import Session
 from caretaker.cli.imds import status as view
 from caretaker.cli.manifest import Document
-from caretaker.cli.propose import Planned, PlanOptions, noted, propose, refused
-from caretaker.cli.text import age, number, one_line, section
+from caretaker.cli.plan import Planned, PlanOptions, noted, propose, refused
+from caretaker.cli.text import ASKED_AS_YOU, age, number, one_line, section
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import BATCH, EnforceInput
 from caretaker.imds.gather import gather

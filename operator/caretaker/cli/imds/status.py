@@ -12,9 +12,19 @@ from caretaker.api import conditions as c
 from caretaker.api import imds as api
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.objects import WireMeta
-from caretaker.cli.advice import CREDENTIALS_ADVICE, abnormal, problems, ready_line
 from caretaker.cli.common import Session, UsageError, get
-from caretaker.cli.text import cell, cut, number, one_line, section, show
+from caretaker.cli.text import (
+    CREDENTIALS_ADVICE,
+    abnormal,
+    cell,
+    cut,
+    number,
+    one_line,
+    problems,
+    ready_line,
+    section,
+    show,
+)
 from caretaker.imds.resource import RawPolicy, Read, read
 from caretaker.registry import IMDS_POLICY
 

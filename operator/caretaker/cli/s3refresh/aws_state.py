@@ -18,7 +18,7 @@ from caretaker.api.s3refresh import Spec, SQSSource
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.session import Options
-from caretaker.cli.advice import CREDENTIALS_ADVICE
+from caretaker.cli.text import CREDENTIALS_ADVICE
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh import conditions, inspection
 from caretaker.s3refresh.inspection import bounded

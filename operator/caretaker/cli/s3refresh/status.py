@@ -12,10 +12,21 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import QueueStatus
 from caretaker.api.times import format_time, parse_time
-from caretaker.cli.advice import abnormal, problems, ready_line
 from caretaker.cli.common import Session, get
-from caretaker.cli.text import age, coloured, cut, number, one_line, section, show
-from caretaker.cli.watch import View, follow_to_the_end
+from caretaker.cli.status import View, follow_to_the_end
+from caretaker.cli.text import (
+    abnormal,
+    age,
+    coloured,
+    cut,
+    head_json,
+    number,
+    one_line,
+    problems,
+    ready_line,
+    section,
+    show,
+)
 from caretaker.kube.watches import Watches, running
 from caretaker.registry import S3_AGGREGATED_REFRESH as KIND
 from caretaker.s3refresh import folders
@@ -114,10 +125,7 @@ def as_json(state: RefreshState) -> dict[str, Any]:
     record = {target.id: msgspec.to_builtins(target) for target in status.targets}
     empty = dict.fromkeys(("dirty", "claim", "inFlight", "last", "failure"))
     return {
-        "namespace": meta.namespace,
-        "name": meta.name,
-        "generation": meta.generation,
-        "observedGeneration": status.observed_generation,
+        **head_json(meta, status.observed_generation),
         "conditions": status.conditions,
         "queue": status.queue,
         "targets": [

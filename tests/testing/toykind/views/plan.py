@@ -6,7 +6,7 @@ from caretaker.cli.poolstamp.status import Raw
 from caretaker.api.objects import WireNode
 from caretaker.cli.common import Session
 from caretaker.cli.manifest import Document
-from caretaker.cli.propose import Planned, PlanOptions, propose
+from caretaker.cli.plan import Planned, PlanOptions, propose
 
 
 async def plan(session: Session, document: Document, options: PlanOptions) -> Planned:

@@ -7,7 +7,7 @@ import msgspec
 from caretaker.api.conditions import Condition, ConditionStatus
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import QueueStatus, Spec, Status
-from caretaker.cli.propose import Proposal
+from caretaker.cli.plan import Proposal
 from caretaker.cli.s3refresh.aws_state import AwsState, QueueState
 from caretaker.cli.s3refresh.plan import RefreshForecast, samples_of
 from caretaker.cli.s3refresh.status import RefreshState

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.cli.common import UsageError
-from caretaker.cli.plan import object_in
-from caretaker.cli.propose import Planned, refused
+from caretaker.cli.plan import Planned, object_in, refused
 from caretaker.cli.s3refresh import plan
 from caretaker.cli.s3refresh.aws_state import faults_of
 from caretaker.cli.s3refresh.plan import RefreshForecast
