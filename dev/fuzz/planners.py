@@ -17,7 +17,7 @@ from caretaker.daemontask import events as task_events
 from caretaker.daemontask import plan as task_plan
 from caretaker.daemontask import recheck
 from caretaker.daemontask.ecs import plan as ecs_plan
-from caretaker.daemontask.ecs import plan as ecs_snapshot
+from caretaker.daemontask.ecs import snapshot as ecs_snapshot
 from caretaker.daemontask.ecs import status as ecs_status
 from caretaker.daemontask.ecs.check import ServiceState
 from caretaker.daemontask.ledger import Entry, Ledger

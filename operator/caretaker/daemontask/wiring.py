@@ -11,7 +11,7 @@ from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
-from caretaker.daemontask.ecs.plan import Snapshot as EcsSnapshot
+from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
 from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.plan import Outcome, Plan
 from caretaker.daemontask.resource import has_ecs, read_ecs, size_of

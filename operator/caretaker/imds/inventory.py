@@ -32,11 +32,7 @@ from caretaker.imds.checks import ENDED, OWN_SECONDS, ObservedInstance
 
 log = logging.getLogger(__name__)
 
-PAGES: Final[tuple[int, ...]] = (
-    1000,
-    250,
-    60,
-)  # fewer after an unreadable answer: it may be too large
+PAGES: Final[tuple[int, ...]] = (1000, 250, 60)  # fewer after an answer that may have been too large
 IDS: Final = 200  # values of all filters of a call together (FilterLimitExceeded)
 BACKOFF_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
 # From the first pending change to each further read; the last one repeats.

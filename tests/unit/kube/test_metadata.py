@@ -51,7 +51,7 @@ def test_whatever_the_api_server_lets_in_can_be_read(
 
 DEEP: Final = """
 import json, sys, threading
-from caretaker.daemontask.ecs import envelope as notices
+from caretaker.daemontask.ecs import instances as notices
 from caretaker.kube.metadata import RECURSION_LIMIT
 from caretaker.s3refresh import envelope as events
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from caretaker.daemontask.ecs.plan import Snapshot
+from caretaker.daemontask.ecs.snapshot import Snapshot
 from observability.expressions import faults
 from testing.alertcases import CASES, FILES, GROUPS, RULES
 from unit.daemontask.ecs.states import CASES as ECS_CASES

@@ -18,8 +18,9 @@ from caretaker.api.grants import Grants, refusals
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey, User
 from caretaker.daemontask.ecs import plan as planning
-from caretaker.daemontask.ecs.plan import QUEUE, Plan, Snapshot, unchecked
+from caretaker.daemontask.ecs.plan import QUEUE, Plan
 from caretaker.daemontask.ecs.reader import Readers
+from caretaker.daemontask.ecs.snapshot import Snapshot, unchecked
 from caretaker.daemontask.ecs.status import status_of, transitions
 from caretaker.daemontask.ecs.worker import Worker
 from caretaker.daemontask.metrics import DaemonTaskMetrics

@@ -33,21 +33,9 @@ from caretaker.daemontask.ecs.check import (
     no_service,
 )
 from caretaker.daemontask.ecs.instances import Instances, Notice
-from caretaker.daemontask.ecs.plan import (
-    CONFIRM_SECONDS,
-    ECS,
-    QUEUE,
-    CallFailure,
-    ClusterState,
-    Listing,
-    Plan,
-    Queue,
-    backoff,
-    call_failure,
-    unchecked,
-    unclear,
-)
+from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, ECS, QUEUE, Plan, backoff, call_failure, unclear
 from caretaker.daemontask.ecs.reader import Reader
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, unchecked
 from caretaker.daemontask.metrics import EcsMetrics
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log

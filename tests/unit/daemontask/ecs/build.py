@@ -9,7 +9,7 @@ from caretaker.api.daemontask import EcsAws, EcsEvents, EcsSpec, Status
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ecs.check import Answer, Call, CheckParams, ServiceState, check, following
 from caretaker.daemontask.ecs.instances import Notice
-from caretaker.daemontask.ecs.plan import CallFailure, ClusterState, Listing, Queue, Snapshot
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, Snapshot
 
 NOW = 1_800_000_000.0
 CLOCK = 5_000.0

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.daemontask.ecs.check import PendingDecrease, ServiceState
-from caretaker.daemontask.ecs.plan import CallFailure, ClusterState, Listing, Queue, Snapshot
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, Snapshot
 from unit.daemontask.ecs.build import DENIED, IN_STEP, THROTTLED, known, snapshot, spec
 
 DAEMON = ServiceState("DaemonService", "prod: DAEMON")

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from caretaker.daemontask.ecs.check import PendingDecrease, ServiceState
 from caretaker.daemontask.ecs.instances import Instances, Notice
-from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, ClusterState, backoff, plan
+from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, backoff, plan
+from caretaker.daemontask.ecs.snapshot import ClusterState
 from testing.examples import examples
 from unit.daemontask.ecs.build import CLOCK, INSTANCE, Account, snapshot, spec
 

@@ -3,17 +3,8 @@
 import msgspec
 import pytest
 
-from caretaker.daemontask.ecs.plan import (
-    BACKOFF,
-    BACKOFF_REFUSED,
-    MERGE_SECONDS,
-    ClusterState,
-    Listing,
-    Plan,
-    Snapshot,
-    backoff,
-    plan,
-)
+from caretaker.daemontask.ecs.plan import BACKOFF, BACKOFF_REFUSED, MERGE_SECONDS, Plan, backoff, plan
+from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Snapshot
 from unit.daemontask.ecs.build import CLOCK, known, snapshot, spec
 
 LOOK = ("prod",)

@@ -8,7 +8,7 @@ import pytest
 from caretaker.api.conditions import find
 from caretaker.api.daemontask import MAX_CLUSTERS, EcsAws, EcsCluster, EcsSpec, Status
 from caretaker.daemontask.ecs.check import ServiceState
-from caretaker.daemontask.ecs.plan import CallFailure, ClusterState, Listing, Queue, Snapshot
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, Snapshot
 from caretaker.daemontask.ecs.status import status_of, transitions
 from unit.daemontask.ecs.build import DENIED, IN_STEP, NOW, THROTTLED, known, snapshot, spec
 from unit.daemontask.ecs.states import ABSENT, CASES, DAEMON, DOUBT, EVERY, of

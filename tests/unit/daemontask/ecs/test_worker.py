@@ -10,17 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.daemontask.ecs.check import Call, ServiceState
-from caretaker.daemontask.ecs.plan import (
-    BACKOFF,
-    BACKOFF_REFUSED,
-    CONFIRM_SECONDS,
-    MERGE_SECONDS,
-    CallFailure,
-    ClusterState,
-    Plan,
-    plan,
-)
-from caretaker.daemontask.ecs.status import ready
+from caretaker.daemontask.ecs.conditions import ready
+from caretaker.daemontask.ecs.plan import BACKOFF, BACKOFF_REFUSED, CONFIRM_SECONDS, MERGE_SECONDS, Plan, plan
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState
 from caretaker.daemontask.ecs.worker import Worker
 from caretaker.daemontask.metrics import EcsMetrics
 from caretaker.kube.errors import NotLeader
