@@ -1,5 +1,6 @@
 """Times: RFC 3339 text at the edge, seconds inside."""
 
+import time
 from datetime import datetime, timedelta, timezone
 from typing import cast
 
@@ -21,6 +22,8 @@ NOON = 1769860800.0  # 2026-01-31T12:00:00Z
         pytest.param("2026-01-31T13:30:00+01:30", NOON, id="an offset to the east"),
         pytest.param("2026-01-31T07:00:00-05:00", NOON, id="an offset to the west"),
         pytest.param("1970-01-01T00:00:00Z", 0.0, id="the epoch itself is a time"),
+        pytest.param("0001-01-01T00:00:00Z", -62135596800.0, id="the first second"),
+        pytest.param("9999-12-31T23:59:59Z", 253402300799.0, id="the last second"),
         pytest.param(None, None, id="no text"),
         pytest.param("", None, id="an empty text"),
         pytest.param("now", None, id="a word"),
@@ -44,6 +47,15 @@ def test_parse(text: str | None, seconds: float | None) -> None:
 )
 def test_format(seconds: float, text: str) -> None:
     assert format_time(seconds) == text
+
+
+def test_the_time_zone_of_the_machine_changes_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "EST5")
+        time.tzset()
+        text = format_time(NOON)
+    time.tzset()
+    assert text == "2026-01-31T12:00:00Z"
 
 
 @given(st.integers(min_value=0, max_value=253402300799))
@@ -89,6 +101,11 @@ def test_order_of_normal_text_is_order_of_time(one: str, other: str) -> None:
             ["1970-01-01T00:05:00.000000+00:00", "1970-01-01T00:02:00.000000+00:00"],
             "1970-01-01T00:05:00.000010+00:00",
             id="one from a clock that is ahead: just after it",
+        ),
+        pytest.param(
+            ["1970-01-01T00:01:40.000000+00:00"],
+            "1970-01-01T00:01:40.000010+00:00",
+            id="one of the same moment: just after it",
         ),
     ],
 )
