@@ -13,13 +13,15 @@ from caretaker.api.s3refresh import Spec, TargetSpec
 from caretaker.s3refresh import target_types, targets
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.envelope import ObjectEvent
+from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.resource import RawRefresh, Read, read, worker_config_of
-from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result
+from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.targets import Tools, make, registry
 from testing.s3refreshes import refresh
 
 NOW = 1_800_000_000.0
+EVENT = Message(1, (ObjectEvent("ObjectCreated", "media", "in/a.csv"),))
 FILE = '''
 """Lines of a file, one for each refresh."""
 
@@ -118,8 +120,7 @@ async def test_it_is_read_planned_and_called(tmp_path: Path) -> None:
     made = passes.plan(NOW)
     assert [one.id for one in made.targets] == ["media"]
 
-    event = Message(1, (ObjectEvent("ObjectCreated", "media", "in/a.csv"),))
-    made = passes.plan(NOW + 1, messages=(event,))
+    made = passes.plan(NOW + 1, messages=(EVENT,))
     assert made.done == (1,)
     made = passes.plan(NOW + 700)  # beyond debounce.maxDelay
     ((share, claim),) = made.calls
@@ -131,6 +132,19 @@ async def test_it_is_read_planned_and_called(tmp_path: Path) -> None:
     assert set(told["folders"]) == {"/", "in"}
     assert (made.targets[0].claim, made.targets[0].last.result) == (None, "Succeeded")
     assert isinstance(result, Result)
+
+
+def test_an_end_that_is_asked_for_is_awaited_however_late_it_comes() -> None:
+    passes = Passes(judged({"fileName": "x"}), Discovery(complete=True, shares=of_buckets(["media"])))
+    passes.plan(NOW)
+    passes.plan(NOW + 1, messages=(EVENT,))
+    ((_, claim),) = passes.plan(NOW + 700).calls
+    accepted = Result("media", claim.id, notification_id="n")
+    passes.plan(NOW + 701, results=(accepted,), running=frozenset({claim.id}))
+    passes.plan(NOW + 702, messages=(EVENT,))
+    made = passes.plan(NOW + 10_000_000)
+    assert (made.calls, made.phases) == ((), {"media": "InFlight"})
+    assert passes.plan(NOW + 10_000_001, ends=(End("n"),)).calls
 
 
 def test_a_field_that_it_does_not_take_is_told_with_its_path() -> None:
