@@ -54,6 +54,12 @@ def test_an_event_without_a_key_makes_everything_stale_and_spec_may_ask_for_it()
     assert matches(*put("", "y/a")).found["whole"] == EVERYTHING
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_bucket_is_a_share_of_its_own(ready: bool) -> None:
+    shares = [Share(name, "", name, group=name, ready=ready) for name in ("b", "c")]
+    assert list(match.of_buckets(["c", "b", "c"], **{} if ready else {"ready": False})) == shares
+
+
 def test_events_are_counted_by_what_becomes_of_them() -> None:
     events = (*put("a", "b.csv", "team/c"), *put("a", "b.csv", bucket="other"))
     found = matches(*events, filter_=NO_CSV)
