@@ -24,7 +24,7 @@ READ: Final = (
     *("README.md", "CONTRIBUTING.md"),
 )
 # Packages whose tests cover a module, beside its own.
-HELD_BY: Final = {"api.imds": "imds", "api.objects": "daemontask"}
+HELD_BY: Final = {"api.imds": "imds", "api.objects": "daemontask", "s3refresh.metrics": "observability"}
 # Its one function runs while it is imported, where no mutant is in force.
 AT_IMPORT: Final = frozenset(("api.podtypes",))
 # Worth the same care: decisions rest on it, and unit tests reach all of it.

@@ -176,3 +176,36 @@ def test_a_lag_of_less_than_a_second() -> None:
     claim = Claim("c", "me", NOW - 0.25, CALL, NOW - 0.5)
     registry, _ = counted(TargetState("one", claim=claim), results=(Result("one", "c", "n"),))
     assert told(registry, "lag_seconds_sum") == 0.5
+
+
+def test_hours_and_many_events_are_told_apart() -> None:
+    two_hours = NOW - 7200
+    claimed = TargetState("one", claim=Claim("c", "me", NOW - 9, CALL, two_hours))
+    accepted, _ = counted(claimed, results=(Result("one", "c", "n"),))
+    in_flight = InFlight("n", two_hours, CALL)
+    ended, _ = counted(
+        TargetState("one", in_flight=in_flight, last=LastCall(accepted_at=two_hours)), ends=(End("n"),)
+    )
+    for registry, name, below, above in (
+        (accepted, "lag_seconds", "3600.0", "14400.0"),
+        (ended, "refresh_duration_seconds", "3600.0", "14400.0"),
+        (accepted, "events_per_refresh", "1.0", "100.0"),
+    ):
+        buckets = [
+            registry.get_sample_value(f"caretaker_s3refresh_{name}_bucket", {"le": le})
+            for le in (below, above)
+        ]
+        assert buckets == [0, 1], name
+
+
+def test_a_deleted_resource_leaves_no_series_and_others_keep_theirs() -> None:
+    registry = CollectorRegistry()
+    metrics = S3RefreshMetrics(registry)
+    for name in ("r", "other"):
+        metrics.show(("ns", name), 1, NOW)
+        metrics.messages(("ns", name), 3, 2, 1)
+    for _ in range(2):
+        metrics.forget("ns", "r")
+        series = [one.labels for family in registry.collect() for one in family.samples]
+        left = [labels["name"] for labels in series if "name" in labels]
+        assert left == ["other"] * (2 + len(STATES))
