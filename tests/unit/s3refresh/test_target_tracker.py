@@ -63,6 +63,7 @@ def test_what_was_clean_in_between_counts_anew() -> None:
     tracker, dirty = TargetTracker(), TargetState("t", dirty=DirtyScope(100.0, Scope(all=True)))
     for clock, target in ((0.0, dirty), (10.0, TargetState("t"))):
         tracker.update([target], clock)
+    assert tracker.times([TargetState("t")], 12.0)["t"].dirty_for == 0.0
     assert observed(tracker, [dirty], 20.0)["t"].dirty_for == 0.0
 
 
