@@ -8,7 +8,7 @@ import pytest
 
 from caretaker.api import names
 from caretaker.api.hashing import h10
-from caretaker.api.objects import ContainerEnd, Node, Pod, Taint, WireNode, WirePod
+from caretaker.api.objects import CONTAINER_LOST, MAX_SEQ, ContainerEnd, Node, Pod, Taint, WireNode, WirePod
 from caretaker.api.times import parse_time
 
 CREATED, BOUND, ENDED = "2026-01-31T12:00:00Z", "2026-01-31T12:00:05Z", "2026-01-31T12:01:00Z"
@@ -58,6 +58,7 @@ def runs(name: str) -> dict[str, Any]:
             {"phase": "Pending", "terminal": False, "finished": 0.0},
             id="a pod without any status is Pending",
         ),
+        pytest.param({"phase": ""}, {"phase": "Pending"}, id="and so is one with an empty phase"),
         pytest.param(
             {"phase": "Succeeded", "containerStatuses": [ended("main", 0, "Completed")]},
             {"terminal": True, "finished": T_ENDED, "ends": (ContainerEnd("main", 0, "Completed"),)},
@@ -121,6 +122,47 @@ def runs(name: str) -> dict[str, Any]:
             id="a container without an end time does not end in 1970",
         ),
         pytest.param(
+            {
+                "phase": "Failed",
+                "conditions": [condition("Ready", "False", at=ENDED)],
+                "containerStatuses": [ended("main", 143, at=None)],
+            },
+            {"finished": T_ENDED},
+            id="a container without an end time ended when the last condition changed",
+        ),
+        *(
+            pytest.param(
+                {"phase": "Failed", "containerStatuses": [{**ended("main", 137, CONTAINER_LOST), **trace}]},
+                {"ends": (ContainerEnd("main", 137, CONTAINER_LOST, created=bool(trace)),)},
+                id=f"a container whose end was not seen, with {', '.join(trace) or 'no trace'}",
+            )
+            for trace in (
+                {},
+                {"containerID": "containerd://main"},
+                {"restartCount": 1},
+                {"lastState": ended("main", 1)["state"]},
+            )
+        ),
+        *(
+            pytest.param(
+                {
+                    "phase": "Running",
+                    f"{group}Statuses": [
+                        runs("a"),
+                        {**runs("b"), "lastState": ended("b", 3, "Error", message="m" * 257)["state"]},
+                    ],
+                },
+                {"crash": ContainerEnd("b", 3, "Error", "m" * 256, init), "ends": ()},
+                id=f"how one of {group} ended before it was started again",
+            )
+            for group, init in (("container", False), ("initContainer", True))
+        ),
+        pytest.param(
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+            {"unschedulable_since": 0.0},
+            id="an unschedulable pod that does not say since when",
+        ),
+        pytest.param(
             {"phase": "Pending", "containerStatuses": [waits("main", "ImagePullBackOff")]},
             {"waiting": "ImagePullBackOff", "terminal": False, "ends": ()},
             id="an image that cannot be pulled",
@@ -145,8 +187,11 @@ def runs(name: str) -> dict[str, Any]:
             id="an unschedulable pod carries the scheduler's words and since when",
         ),
         pytest.param(
-            {"phase": "Pending", "conditions": [condition("PodScheduled", "False", "SchedulingGated")]},
-            {"unschedulable": ""},
+            {
+                "phase": "Pending",
+                "conditions": [condition("PodScheduled", "False", "SchedulingGated", BOUND, "2 gates")],
+            },
+            {"unschedulable": "", "unschedulable_since": 0.0},
             id="a gated pod is not unschedulable",
         ),
         pytest.param(
@@ -177,10 +222,28 @@ def test_pod_status(status: dict[str, Any], seen: dict[str, Any]) -> None:
         pytest.param({"ownerReferences": [{"uid": "x"}]}, {"owner_uid": ""}, id="a pod without a controller"),
         pytest.param(
             {"deletionTimestamp": ENDED},
-            {"deletion": T_ENDED},
+            {"deletion": T_ENDED, "deletion_asked": T_ENDED},
             id="a pod that is being deleted says until when",
         ),
-        pytest.param({}, {"deletion": 0.0, "created": T_CREATED, "labels": {}}, id="a plain pod"),
+        pytest.param(
+            {"deletionTimestamp": ENDED, "deletionGracePeriodSeconds": 30},
+            {"deletion": T_ENDED, "deletion_asked": T_ENDED - 30},
+            id="its deletion was asked for a grace period before",
+        ),
+        pytest.param(
+            {},
+            {
+                "name": "p",
+                "namespace": "d",
+                "uid": "u",
+                "deletion": 0.0,
+                "deletion_asked": 0.0,
+                "created": T_CREATED,
+                "labels": {},
+            },
+            id="a plain pod",
+        ),
+        pytest.param({"creationTimestamp": None}, {"created": 0.0}, id="a pod that was not created yet"),
         pytest.param(
             {"annotations": {names.POD_NODE_UID: "n-1", names.POD_SEQ: "7"}},
             {"node_uid": "n-1", "seq": 7},
@@ -222,6 +285,11 @@ def test_a_bound_pod_names_its_node() -> None:
         pytest.param(
             {}, {"ready": False, "ready_since": 0.0, "boot_id": ""}, id="a node that just registered"
         ),
+        pytest.param(
+            {"conditions": [{"type": "Ready", "status": "True"}]},
+            {"ready": True, "ready_since": 0.0},
+            id="a node that does not say since when it is Ready",
+        ),
         pytest.param({"nodeInfo": {"bootID": "b-1"}}, {"boot_id": "b-1"}, id="a boot ID"),
         pytest.param({"nodeInfo": {}}, {"boot_id": ""}, id="a kubelet that reports no boot ID"),
     ],
@@ -234,7 +302,9 @@ def test_node_status(status: dict[str, Any], seen: dict[str, Any]) -> None:
 def test_node_spec_and_metadata() -> None:
     taints = [{"key": "gpu", "effect": "NoSchedule", "value": "yes", "timeAdded": BOUND}]
     spec = {"unschedulable": True, "providerID": "aws:///eu-west-1a/i-1", "taints": taints}
-    record = node({}, spec, labels={"a": "b"}, deletionTimestamp=ENDED)
+    record = node({}, spec, labels={"a": "b"}, creationTimestamp=CREATED, deletionTimestamp=ENDED)
+    assert (record.name, record.uid, record.created) == ("n", "u", T_CREATED)
+    assert node({}).created == 0.0
     assert record.unschedulable
     assert record.deleting
     assert record.provider_id == "aws:///eu-west-1a/i-1"
@@ -257,8 +327,26 @@ def test_nulls_are_as_good_as_absent() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seq"),
-    [("3", 3), ("", 0), ("three", 0), ("-1", 0), ("9" * 5000, 0), ("\u0663", 0)],
-    ids=["ours", "none", "a word", "negative", "more digits than int() takes", "other digits"],
+    [
+        ("3", 3),
+        (str(MAX_SEQ - 1), MAX_SEQ - 1),
+        (str(MAX_SEQ), 0),
+        ("", 0),
+        ("three", 0),
+        ("-1", 0),
+        ("9" * 5000, 0),
+        ("\u0663", 0),
+    ],
+    ids=[
+        "ours",
+        "as large as may be",
+        "one more",
+        "none",
+        "a word",
+        "negative",
+        "more digits than int() takes",
+        "other digits",
+    ],
 )
 def test_a_seq_that_somebody_wrote_never_harms(text: str, seq: int) -> None:
     assert pod({}, annotations={names.POD_SEQ: text}).seq == seq
@@ -278,8 +366,21 @@ def test_of_containers_that_succeeded_the_first_message_of_the_spec_is_kept_and_
 
 
 def test_every_container_that_failed_keeps_its_message() -> None:
-    status = {"containerStatuses": [ended("a", 1, message="one"), ended("b", 2, message="two")]}
-    assert [end.message for end in pod(status).ends] == ["one", "two"]
+    status = {
+        "initContainerStatuses": [ended("i", 1, message="zero")],
+        "containerStatuses": [
+            ended("a", 1, message="one"),
+            ended("b", 0, message="done"),
+            ended("c", 2, message="two"),
+        ],
+    }
+    assert [end.message for end in pod(status).ends] == ["zero", "one", "done", "two"]
+
+
+def test_two_containers_are_in_the_order_of_the_spec() -> None:
+    status = {"containerStatuses": [ended("a", 0), ended("b", 0)]}
+    spec = {"containers": [{"name": name, "image": "x"} for name in "ba"]}
+    assert [end.name for end in pod(status, spec).ends] == ["b", "a"]
 
 
 def test_of_a_pods_labels_and_annotations_only_our_own_are_kept_and_none_that_is_large() -> None:
