@@ -139,6 +139,10 @@ def test_more_trees_than_fit_into_a_call_are_several_calls() -> None:
     assert (request, left) == (Request(("a", "b"), recursive=True), Scope(trees=frozenset({"c"})))
 
 
+def test_the_deepest_are_refreshed_first() -> None:
+    assert [call.folders for call in requests(plain("/", "a", "b/c"), 1)] == [("b/c",), ("a",), ("/",)]
+
+
 SIXTY = merge(*(of_key(f"data/d{n}/x") for n in range(60)), of_key("new/x"))
 HUNDREDS = merge(*(of_key(f"a/b{n % 30}/c{n}/x") for n in range(400)))
 
