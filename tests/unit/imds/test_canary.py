@@ -339,8 +339,9 @@ def test_it_passes_only_after_its_soak_and_for_its_group_alone() -> None:
     assert soaked_at(soaking, inputs()) == WALL + 1.0
     early = stepped(found(1, GOOD), canary=canaries(soaking))
     assert (of(early), early.passed) == (soaking, {})
-    late = stepped(found(1, GOOD), canary=canaries(canary("Soaking", 1, since=WALL - 121.0)))
-    assert (late.canaries, list(late.passed)) == ({}, [(GROUP, RAISE)])
+    over = canary("Soaking", 1, since=WALL - 121.0)
+    late = stepped(found(1, GOOD), canary=canaries(over, stood=(passed(CLOSE),)))
+    assert (late.canaries, list(late.passed)) == ({}, [(GROUP, CLOSE), (GROUP, RAISE)])
     assert instances(late) == ["i-1"], "and is watched with those that follow"
     assert late.changed[0].instances[0].at == format_time(WALL)
     closing = canary("Soaking", 1, since=WALL - 899.0, changes=(CLOSE,))
@@ -666,6 +667,7 @@ FREED: Final = found(2)
         pytest.param(1, [found(2, group=("G", "b"))], 1, id="another group differs"),
         pytest.param(1, [found(2, GOOD, unasked="away")], None, id="one is unknown"),
         pytest.param(1, [found(2, state="terminated")], 1, id="one has ended"),
+        pytest.param(1, [found(2, managed=True)], 1, id="AWS manages one"),
         pytest.param(1, [found(2, Options(3, "required", "enabled"))], 1, id="one has a third value"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from caretaker.api.imds import Options
-from caretaker.imds.checks import CheckInput, CheckResult, ObservedInstance, check
+from caretaker.imds.checks import CheckInput, CheckResult, ObservedInstance, check, fits
 from caretaker.imds.drift import OptionChange
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.merge import PolicyOptions, merge
@@ -186,3 +186,22 @@ def test_check(
     expected: CheckResult,
 ) -> None:
     assert check(CheckInput(ref, observed, merge(claims), "p", frozenset({HOP}), unasked)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("as it should be", True),
+        ("too low", False),
+        ("taken and not applied yet", False),
+        ("it has ended", False),
+        ("its region could not be asked", True),
+        ("never called compliant by what was observed before", True),
+        ("EC2 was asked for it and did not tell it", True),
+        ("no tags are told of it, and so not its group", False),
+    ],
+)
+def test_what_is_compliant_or_not_known_to_differ_fits(name: str, expected: bool) -> None:
+    ref, observed, claims, unasked, _ = CASES[name]
+    case = CheckInput(ref, observed, merge(claims), "p", frozenset({HOP}), unasked)
+    assert fits(case, check(case)) is expected

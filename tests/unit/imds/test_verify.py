@@ -5,12 +5,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.imds import CanaryStatus, ChangedInstance, FieldChange, GroupCanary, Options, Selector
+from caretaker.api.imds import (
+    MAX_UNEXPECTED,
+    CanaryStatus,
+    ChangedInstance,
+    FieldChange,
+    GroupCanary,
+    Options,
+    Selector,
+    UnexpectedResult,
+)
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import OptionChange
 from caretaker.imds.enforce_input import EnforceInput
+from caretaker.imds.evidence import Evidence, evidence, unproved
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.plan import Member, Plan, PlanInput, Policy, plan
 from caretaker.imds.probe import UNKNOWN, Finding, ProbeState
@@ -565,3 +575,115 @@ def test_an_endpoint_that_nobody_wants_disabled_is_not_probed() -> None:
     made = plan(PlanInput("two", [mine, closed, rival], [off], probing=PROBING, now=NOW)).verified
     assert made is not None
     assert made.marks == {}, "what two policies contest is what none of them asks for"
+
+
+# ---------------------------------------------------------------- unexpected results in status
+
+FIRST = msgspec.structs.replace(HERE, instance="i-1")
+ASKED = format_micros(NOW - 90)
+STORED = UnexpectedResult("a", "i-1", "HopLimited", format_time(NOW - 60), ASKED, 4.0, 3, "Closed")
+OLD = msgspec.structs.replace(STORED, at=format_time(NOW - DAY - AGAIN), mark="")
+REMEMBERED = Finding("HopLimited", NOW - 60, ASKED, 4.0, 3, "Closed")
+SHUT_OUT = UnexpectedResult("a", "i-1", "Blocked", format_time(NOW - 60), format_micros(NOW - 50), 3.0, 2)
+
+
+def known(
+    *candidates: Candidate, stored: tuple[UnexpectedResult, ...] = (STORED,), **found: Finding
+) -> Evidence:
+    return evidence(PROBING, candidates, ProbeState(found), stored, NOW)
+
+
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        pytest.param({}, STORED, id="there is no other"),
+        pytest.param({"a": seen(asked=91)}, STORED, id="an older one"),
+        pytest.param({"a": seen(verdict=UNKNOWN, asked=50)}, STORED, id="a newer one that says nothing"),
+        pytest.param({"b": seen(asked=50)}, STORED, id="of another node"),
+        pytest.param({"a": seen(asked=90)}, None, id="of the same request"),
+        pytest.param({"a": seen(asked=50)}, None, id="a newer one, as expected"),
+        pytest.param({"a": seen(verdict="Blocked", asked=50)}, SHUT_OUT, id="a newer one, unexpected"),
+    ],
+)
+def test_a_stored_result_counts_until_there_is_a_newer_one(
+    found: dict[str, Finding], kept: UnexpectedResult | None
+) -> None:
+    made = known(FIRST, **found)
+    assert made.unexpected == ((kept,) if kept is not None else ())
+    assert made.probe_state.before == ({"a": REMEMBERED} if kept is STORED else {})
+    assert made.probe_state.findings == found
+    assert made.verified is not None
+    assert made.verified.proved is (kept is None)
+    assert known(FIRST, stored=(), **found).unexpected == ((SHUT_OUT,) if kept is SHUT_OUT else ())
+
+
+@pytest.mark.parametrize(
+    ("candidate", "stored", "kept"),
+    [
+        pytest.param(None, STORED, True, id="its Node may come back"),
+        pytest.param(None, OLD, False, id="too old"),
+        pytest.param(msgspec.structs.replace(FIRST, fit=False), STORED, True, id="its Node is not Ready"),
+        pytest.param(msgspec.structs.replace(FIRST, instance="i-2"), STORED, False, id="of another instance"),
+    ],
+)
+def test_a_stored_result_that_stops_nothing_is_kept_while_its_node_may_come_back(
+    candidate: Candidate | None, stored: UnexpectedResult, kept: bool
+) -> None:
+    other = msgspec.structs.replace(FIRST, node="b")
+    made = known(*([candidate] if candidate is not None else ()), other, stored=(stored,))
+    assert made.unexpected == ((stored,) if kept else ())
+    assert made.verified is not None
+    assert not made.verified.faults
+
+
+@pytest.mark.parametrize(("asked", "seconds"), [(None, 90), (100, 90), (90, 90), (50, 50)])
+def test_the_request_of_a_stored_result_is_not_repeated(asked: float | None, seconds: float) -> None:
+    marks = {"a": format_micros(NOW - asked)} if asked is not None else {}
+    made = evidence(PROBING, [FIRST], ProbeState(marks=marks), [STORED], NOW)
+    assert made.probe_state.marks == {"a": format_micros(NOW - seconds)}
+
+
+@pytest.mark.parametrize(("expect", "shut"), [("PodBlocked", False), ("PodReachable", True)])
+def test_a_newer_result_that_did_not_learn_whether_imdsv1_is_closed_replaces_none(
+    expect: Any, shut: bool
+) -> None:
+    reached = msgspec.structs.replace(STORED, verdict="Reachable", imdsv1=None)
+    limited = ProbeState({"a": seen(verdict="HopLimited", asked=50)})
+    asks, candidate = Probing(expect=expect), msgspec.structs.replace(FIRST, shut=shut)
+    assert evidence(asks, [candidate], limited, [reached], NOW).unexpected == (reached,)
+
+
+def test_without_a_probe_no_stored_result_counts() -> None:
+    state = ProbeState({"a": seen(verdict="Blocked")})
+    assert evidence(None, [FIRST], state, [STORED], NOW) == Evidence(state)
+
+
+def test_stored_results_are_bounded_by_the_names_of_their_nodes() -> None:
+    many = [
+        msgspec.structs.replace(STORED, node=f"n{number:03d}")
+        for number in reversed(range(MAX_UNEXPECTED + 1))
+    ]
+    made = known(FIRST, stored=tuple(many))
+    assert [one.node for one in made.unexpected] == [f"n{number:03d}" for number in range(MAX_UNEXPECTED)]
+
+
+@pytest.mark.parametrize(
+    ("problem", "proved", "expected"),
+    [
+        ("", True, ("", "")),
+        ("", None, ("", "")),
+        ("", False, ("Slow", "a pod waits")),
+        (
+            "denied",
+            False,
+            (
+                "ProbeUnavailable",
+                "the DaemonTask of the probe: denied. No instance is changed until the probe can be used, or "
+                "spec.verification.probe is false",
+            ),
+        ),
+    ],
+)
+def test_why_the_probe_allows_no_change(problem: str, proved: bool | None, expected: tuple[str, str]) -> None:
+    found = Verified({}, {}, "Slow", "a pod waits", proved)
+    assert unproved(ProbeState(problem=problem), found) == expected
