@@ -244,6 +244,32 @@ def test_one_that_moves_as_another_policy_wins_it_ends_its_canary_without_a_faul
     assert (made.canaries, instances(made), made.faults) == ({}, ["i-1"], ())
 
 
+@pytest.mark.parametrize("when", ["Changing", "Soaking"])
+@pytest.mark.parametrize(
+    ("mine", "reason"),
+    [
+        pytest.param(PolicyOptions(ME, 1, Options(2, "required")), ["CanaryLost"], id="of another group"),
+        pytest.param(PolicyOptions(ME, 1, Options(3, "required")), [], id="another value is wanted"),
+    ],
+)
+def test_one_without_the_tag_of_its_group_is_unknown_until_a_second_response_confirms_it(
+    mine: PolicyOptions, reason: list[str], when: str
+) -> None:
+    before = canaries(canary(when, 1, since=LONG_AGO))
+    first = stepped(found(1, GOOD, group=("", ""), mine=mine, ungrouped_at=990.0), canary=before)
+    assert (phase(first), reasons(first)) == (when, [])
+    assert [one.instance for one in first.unreported] == ["i-1"]
+    second = stepped(found(1, GOOD, group=("", ""), mine=mine), canary=before)
+    assert (phase(second), reasons(second)) == ("Failed" if reason else "", reason)
+    assert second.unreported == ()
+
+
+def test_one_without_the_tag_of_its_group_passes_in_the_group_that_a_label_names() -> None:
+    soaking = canaries(canary("Soaking", 1, since=LONG_AGO))
+    made = stepped(found(1, GOOD, ungrouped_at=990.0), canary=soaking, by_tag=True)
+    assert (made.canaries, list(made.passed), made.unreported) == ({}, [(GROUP, RAISE)], ())
+
+
 def test_one_that_has_ended_is_lost_whatever_its_group() -> None:
     """Its last description may lack its tags."""
     for since in (0.0, 990.0):
