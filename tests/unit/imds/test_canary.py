@@ -649,11 +649,12 @@ def test_a_node_that_was_not_ready_before_says_nothing() -> None:
 @pytest.mark.parametrize(("at", "known"), [(math.inf, True), (-1.0, False)])
 def test_one_that_was_not_ready_as_it_ran_stays_so_when_it_is_stopped(at: float, known: bool) -> None:
     """By a reading of now: before, it may have been stopped already."""
-    away = stepped(found(1, GOOD, ready=False, at=at), watched=watched(changed(1, applied=True)))
+    both = [found(number, GOOD, ready=False, at=at) for number in (1, 2)]
+    away = stepped(*both, watched=watched(*(changed(number, applied=True) for number in (1, 2))))
     (group,) = away.changed
-    assert [one.instance for one in away.unready] == ["i-1"]
-    assert group.instances[0].unready is known
-    assert [one.instance for one in away.stale] == ([] if known else ["i-1"])
+    assert [one.instance for one in away.unready] == ["i-1", "i-2"]
+    assert [one.unready for one in group.instances] == [known, known]
+    assert [one.instance for one in away.stale] == ([] if known else ["i-1", "i-2"])
     silent = stepped(found(1, GOOD, ready=False, at=at, unasked="away"), watched=watched(changed(1)))
     assert ([one.instance for one in silent.unready], silent.stale) == (["i-1"], ()), "it is not asked"
     late = msgspec.structs.replace(group.instances[0], at=format_time(LONG_AGO))
