@@ -146,6 +146,16 @@ def unprobeable(number: int) -> Any:
             id="the probe is late",
         ),
         pytest.param(
+            given(
+                *(found(1, GOOD, at=0.0), found(2)),
+                canary=canaries(soaking(1, since=WALL - 121)),
+                fresh_since=995.0,
+            ),
+            "CanarySoaking",
+            "Canary i-1 of EKSManagedNodegroup/a has soaked, and waits for a new reading of EC2" + LEFT,
+            id="its reading is old",
+        ),
+        pytest.param(
             given(found(1), cap=0),
             "CanaryChanging",
             "No canary has been chosen yet" + LEFT,
