@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.api.imds import Options
 from caretaker.api.times import format_time
 from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed
 from caretaker.imds.enforce import Enforced, enforce
@@ -380,5 +381,10 @@ def test_only_a_canary_that_is_being_changed_wakes_for_its_backoff() -> None:
     result = made(found(1, BAD), canary=stands, attempts={"i-1": late})
     assert result.wake == 60.0
     changes = canaries(canary("Changing", 1))
-    assert made(found(1), canary=changes, attempts={"i-1": late}).wake == pytest.approx(2.0)
+    attempts = {f"i-{n}": msgspec.structs.replace(late, not_before=1_050.0 - 10 * n) for n in (1, 2)}
+    assert made(found(1), canary=changes, attempts=attempts).wake == 40.0
+    two = found(2, Options(1, "optional", "enabled"))
+    assert made(found(1), two, canary=changes, attempts=attempts, canary_instances=2).wake == 40.0, (
+        "one that needs another change does not join"
+    )
     assert GROUP in {(one.kind, one.name) for one in changes.groups}
