@@ -22,9 +22,9 @@ from caretaker.daemontask.ecs import status as ecs_status
 from caretaker.daemontask.ecs.check import ServiceState
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.plan import Outcome
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from caretaker.imds import plan as policy_plan
 from caretaker.imds import status as policy_status
 from caretaker.imds.conditions import StatusInput

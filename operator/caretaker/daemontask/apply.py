@@ -12,10 +12,11 @@ import msgspec
 from caretaker.api.conditions import Reason
 from caretaker.daemontask.intents import is_new_end, withdrawn
 from caretaker.daemontask.metrics import DaemonTaskMetrics
-from caretaker.daemontask.plan import Outcome, Plan, keep_slots, with_launch
+from caretaker.daemontask.plan import Plan, keep_slots, with_launch
 from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl
 from caretaker.daemontask.shards import Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import LedgerSession, TaskState
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict

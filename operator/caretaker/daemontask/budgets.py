@@ -1,28 +1,21 @@
-"""How many nodes the budgets let run now, and until when; and whether a spec's amounts can be read.
+"""How many nodes the budgets let run now, and until when.
 
 Pure: (spec, nodes desired, moment) -> Allowance. A budget without a schedule is always active, one with a
 schedule for its duration after each tick; of those that are active the smallest counts. Karpenter's rules.
-
-The CRD lets no unreadable amount in; one that an older and looser CRD let in is found here, before a plan
-counts with it.
 """
 
-import re
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from caretaker.api import durations
-from caretaker.api.daemontask import Budget, FailurePolicy, IntOrPercent, Spec, resolve
+from caretaker.api.daemontask import Budget, Spec, resolve
 from caretaker.api.times import format_time
 from caretaker.daemontask import cron_calendar
 
 # Windows that follow each other without a gap: after so many, or beyond a year, the end is not reported.
 _CHAIN: Final = 32
 _FORESIGHT: Final = 366 * 86400.0
-_PERCENT: Final = re.compile(r"[0-9]{1,9}%")
-_COUNT: Final = re.compile(r"[0-9]{1,9}%?")  # Karpenter writes the numbers of budgets as text, too
 
 
 class Allowance(msgspec.Struct, frozen=True):
@@ -88,38 +81,3 @@ def _window(budget: Budget, zone: str, now: float) -> tuple[float, float]:
 def _number(nodes: int | str) -> int | str:
     """Karpenter writes numbers as text, too."""
     return int(nodes) if isinstance(nodes, str) and nodes.isdigit() else nodes
-
-
-def readable(spec: Spec) -> tuple[Spec, str]:
-    """(the spec without amounts that cannot be read, why not, with the fields' paths). Nothing is started
-    meanwhile, but runs still end and are recorded."""
-    found: list[str] = []
-    rest: dict[str, Any] = {}
-    for field, instead, faults in (
-        ("parallelism", None, _fault("spec.parallelism", spec.parallelism, _PERCENT)),
-        ("failure_policy", FailurePolicy(), _policy(spec.failure_policy)),
-        ("budgets", (), _budgets(spec.budgets)),
-    ):
-        if messages := list(faults):
-            found += messages
-            rest[field] = instead
-    return msgspec.structs.replace(spec, **rest) if rest else spec, "; ".join(found)
-
-
-def _policy(policy: FailurePolicy) -> Iterator[str]:
-    return _fault("spec.failurePolicy.maxFailedNodes", policy.max_failed_nodes, _PERCENT)
-
-
-def _budgets(budgets: tuple[Budget, ...]) -> Iterator[str]:
-    for place, budget in enumerate(budgets):
-        path = f"spec.budgets[{place}]"
-        yield from _fault(f"{path}.nodes", budget.nodes, _COUNT)
-        try:
-            durations.seconds(budget.duration or "")
-        except ValueError as error:
-            yield f"{path}.duration: {error}"
-
-
-def _fault(path: str, value: IntOrPercent | None, text: re.Pattern[str]) -> Iterator[str]:
-    if isinstance(value, str) and not text.fullmatch(value):
-        yield f'{path}: {value!r} is neither a whole number nor a percentage such as "10%"'

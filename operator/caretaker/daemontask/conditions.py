@@ -23,9 +23,9 @@ from caretaker.daemontask.messages import (
     refused_message,
     stuck_message,
 )
-from caretaker.daemontask.plan import StatusInput
 from caretaker.daemontask.rollout import waiting_since
 from caretaker.daemontask.snapshot import Trouble
+from caretaker.daemontask.status_input import StatusInput
 
 
 def conditions_of(inputs: StatusInput) -> Iterable[Condition]:

@@ -23,7 +23,7 @@ from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.plan import Outcome, Plan, plan
+from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pod_control import PodControl, run_all
 from caretaker.daemontask.pods import hashes_of, pod_cost, revisions_of
 from caretaker.daemontask.recheck import doubtful, unlisted
@@ -32,6 +32,7 @@ from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import requeue_after, status_of
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import (
     SpecCache,
     TaskState,

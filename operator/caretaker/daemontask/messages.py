@@ -7,7 +7,7 @@ from typing import Final
 
 from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.ledger import Ledger
-from caretaker.daemontask.plan import StatusInput
+from caretaker.daemontask.status_input import StatusInput
 
 _ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
 

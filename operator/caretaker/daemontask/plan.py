@@ -25,7 +25,7 @@ from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
 from caretaker.daemontask.run_triggers import key_of
 from caretaker.daemontask.slots import Room, SlotAssignment, room_for, share_out
-from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import Tick
 
 BATCH: Final = 250  # Pods created, and Pods deleted, in one pass
@@ -67,47 +67,6 @@ class Plan(msgspec.Struct, frozen=True):
     launch: Launch = Launch()
     wake: float = 0.0
     more: bool = False  # work is left that needs no event: plan again at once
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of a plan."""
-
-    created: int = 0
-    started: frozenset[str] = frozenset()  # names of the nodes that got a Pod
-    trouble: Trouble | None = None
-    conflicts: tuple[str, ...] = ()  # Pod names that cannot be used
-    unlabelled: frozenset[str] = frozenset()  # those of them whose Pod is the task's own, without its label
-    shards: int = 0  # ledger shards that exist now
-    recorded: int = 0  # nodes with an entry now, readable or not
-    writes: tuple[int, ...] = ()  # of each shard the highest count of writes that is known
-    more: bool = False  # work is left that needs no event: plan again at once
-    flush_at: float = 0.0  # when the ledger may be written again; 0 = nothing waits for it
-
-
-class StatusInput(msgspec.Struct, frozen=True):
-    """The input of the rules for conditions."""
-
-    snapshot: Snapshot
-    plan: Plan
-    outcome: Outcome
-    desired: int
-    active: int
-    succeeded: int
-    failed: int
-    pending: int
-    blocked: int
-    complete: bool  # the current revision's rollout is complete, or was once
-
-    @property
-    def busy(self) -> bool:
-        """Whether the rollout still makes progress by itself."""
-        waiting = self.pending > 0 and not self.plan.hold and not self.plan.launch.jammed
-        return self.active > len(self.plan.nodes.stuck) or waiting
-
-    @property
-    def waits_for_tick(self) -> bool:
-        """Whether nothing is left to do before the schedule's first tick."""
-        return self.complete and not self.active and 0 < self.pending == self.plan.nodes.awaiting
 
 
 def plan(snapshot: Snapshot) -> Plan:

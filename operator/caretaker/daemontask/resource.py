@@ -18,7 +18,7 @@ from caretaker.api.daemontask import (
 )
 from caretaker.api.objects import WireMeta
 from caretaker.api.template import wrong_type
-from caretaker.daemontask import budgets, ticks
+from caretaker.daemontask import amounts, ticks
 from caretaker.daemontask.bulk import ENTRY
 from caretaker.daemontask.pods import Start, build
 from caretaker.kube.client import KubeClient
@@ -58,7 +58,7 @@ def read_task(raw: RawTask) -> tuple[DaemonTask, str]:
         spec, invalid = _readable(raw.spec), str(error).replace("`$", "`spec")
     if invalid:
         spec = msgspec.structs.replace(spec, template={})
-    readable, odd = budgets.readable(spec)
+    readable, odd = amounts.readable(spec)
     faults = "; ".join(fault for fault in (odd, ticks.faults_of(spec)) if fault)
     return DaemonTask(raw.metadata, readable, status), invalid or faults
 

@@ -26,10 +26,11 @@ from caretaker.daemontask.decision import POD_REFUSED, NodeReport
 from caretaker.daemontask.events import noted
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.losses import done, wanted_run
-from caretaker.daemontask.plan import Outcome, Plan, StatusInput
+from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.rollout import waiting_since
 from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.status_input import Outcome, StatusInput
 from caretaker.daemontask.ticks import awaited, with_tick
 
 MIN_DELAY: Final = 0.05

@@ -13,9 +13,10 @@ from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.ecs.controller import EcsTarget
 from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
 from caretaker.daemontask.metrics import DaemonTaskMetrics
-from caretaker.daemontask.plan import Outcome, Plan
+from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.resource import has_ecs, read_ecs, size_of
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.runtime.controller import Kind, Postponed

@@ -21,11 +21,12 @@ from caretaker.s3refresh.conditions import queue_of
 from caretaker.s3refresh.debounce import UNKNOWN
 from caretaker.s3refresh.metrics import count
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh
+from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools, make
 from caretaker.s3refresh.targets.lookups import Lookups
-from caretaker.s3refresh.worker import Dependencies, Shared, Worker
+from caretaker.s3refresh.worker import Worker
 
 LISTED_AT_ONCE: Final = 50  # resources in one page: the status of one may take close to 1 MB
 

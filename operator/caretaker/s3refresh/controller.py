@@ -20,10 +20,10 @@ from caretaker.s3refresh.concurrency import waiting_of
 from caretaker.s3refresh.gather import Reader
 from caretaker.s3refresh.metrics import show
 from caretaker.s3refresh.resource import KIND
+from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import Plan, Snapshot
 from caretaker.s3refresh.status import given_up, status_of, transitions
 from caretaker.s3refresh.target_types import target_type_of
-from caretaker.s3refresh.worker import Dependencies, Shared
 
 MIN_DELAY: Final = 0.02
 # Between two looks of a target that is due and waits for a slot at a gateway.

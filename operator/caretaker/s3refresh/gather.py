@@ -28,6 +28,7 @@ from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, worker_config_of
+from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import (
     Discovery,
     End,
@@ -40,7 +41,7 @@ from caretaker.s3refresh.snapshot import (
 )
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import registry
-from caretaker.s3refresh.worker import Dependencies, Shared, Worker, WorkerState
+from caretaker.s3refresh.worker import Worker, WorkerState
 
 # How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
 FLUSH_SECONDS: Final = 300.0

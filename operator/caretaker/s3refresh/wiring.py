@@ -5,7 +5,7 @@ from typing import Final
 from caretaker.runtime.wiring import Context, Wiring
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
 from caretaker.s3refresh.metrics import S3RefreshMetrics
-from caretaker.s3refresh.worker import Dependencies
+from caretaker.s3refresh.shared import Dependencies
 
 
 def make(context: Context) -> S3AggregatedRefreshKind:

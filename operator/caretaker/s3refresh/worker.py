@@ -1,34 +1,26 @@
 """The worker of one resource outside its passes: discovery, checks of its queue, polling, calls.
 
 Each part reports its findings and asks for a pass; none decides or writes anything. Everything here can be
-lost at any time: the record is in the resource's status. All resources share their workers, the claims to
-queues, the calls of gateways, keys: gather.py reads them, apply.py changes them.
+lost at any time: the record is in the resource's status.
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from caretaker.api.grants import Grants
-from caretaker.aws.calls import Aws
 from caretaker.aws.sqs import Sqs
-from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.admission import QueueClaims
-from caretaker.s3refresh.concurrency import ConcurrencyLimiter
-from caretaker.s3refresh.credentials import KeyRing
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.inspection import Discoverer, QueueInspector
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.metrics import S3RefreshMetrics
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.receiver import Queues, Receiver
 from caretaker.s3refresh.resource import WorkerConfig
@@ -232,35 +224,3 @@ class Worker:
         if self._target is not None:  # begin() has set it wherever a plan has calls
             self.calls.launch(self._target, plan.calls)
         self.ends.set_in_flight(t.in_flight.notification_id for t in plan.targets if t.in_flight is not None)
-
-
-class Dependencies(msgspec.Struct, frozen=True):
-    """The parts of the process that the controller is made from.
-
-    add        asks for a pass, at once if urgent
-    owner      this process, in claims
-    namespace  the only namespace that is served; empty = all
-    scale      factor on times, for tests
-    """
-
-    client: KubeClient
-    aws: Aws
-    grants: Grants
-    metrics: S3RefreshMetrics
-    add: Callable[..., None]
-    owner: str
-    namespace: str = ""
-    egress_allow: Collection[str] = ()
-    scale: float = 1.0
-
-
-class Shared:
-    """What all resources of the process share. `stopping`: no further call is begun."""
-
-    def __init__(self, of: Dependencies) -> None:
-        self.claims = QueueClaims()
-        self.queues = Queues(of.aws, self.claims.has_source)
-        self.limiter = ConcurrencyLimiter()
-        self.key_ring = KeyRing(of.client, of.add, of.aws.retire)
-        self.workers: dict[Key, Worker] = {}
-        self.stopping = False

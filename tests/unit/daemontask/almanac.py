@@ -13,10 +13,11 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.plan import Outcome, Plan, plan
+from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pods import Start, revision_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import node, snapshot, task
 
 

@@ -10,10 +10,11 @@ from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
-from caretaker.daemontask.plan import Outcome, plan
+from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Snapshot, Trouble
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
 
 A, B = node("a"), node("b")

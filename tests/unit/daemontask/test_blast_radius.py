@@ -15,8 +15,9 @@ from caretaker.api.daemontask import Budget, FailurePolicy, Status, resolve
 from caretaker.api.objects import ContainerEnd, Node, Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.plan import Outcome, Plan, plan
+from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from testing.examples import examples
 from unit.daemontask.build import NOW, node, pod, snapshot, task
 

@@ -11,9 +11,10 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.budgets import allowance
 from caretaker.daemontask.intents import is_open
-from caretaker.daemontask.plan import Outcome, plan
+from caretaker.daemontask.plan import plan
 from caretaker.daemontask.slots import room_for
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.almanac import Almanac
 from unit.daemontask.build import NOW, entry, node, planned, pod, snapshot, started, succeeded, task
 from unit.daemontask.simworld import SimWorld, virtual_time

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from caretaker.daemontask.ecs.plan import plan as ecs_plan
-from caretaker.daemontask.plan import Outcome
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, entry, failed, node, planned, pod, succeeded, task
 from unit.daemontask.ecs.build import snapshot as ecs_snapshot
 

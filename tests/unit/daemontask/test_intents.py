@@ -17,9 +17,10 @@ from caretaker.daemontask.ledger import (
     decode_entry,
     encode_entry,
 )
-from caretaker.daemontask.plan import BATCH, Outcome, plan
+from caretaker.daemontask.plan import BATCH, plan
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import TaskStates
 from caretaker.runtime.work_queue import Key
 from unit.daemontask.build import (

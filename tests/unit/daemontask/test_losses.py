@@ -11,10 +11,11 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.annotation_requests import read_requests
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.losses import MOST, Loss, beyond, losses, wanted_run, write_counts
-from caretaker.daemontask.plan import Outcome, Plan, plan
+from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.shard import Shard
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import (
     NOW,
     REVISION,

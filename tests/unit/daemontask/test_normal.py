@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from caretaker.api.daemontask import FormerRevision, Spec, Status
 from caretaker.api.hashing import h10
-from caretaker.daemontask.plan import Outcome, plan
+from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import hashes_of, normalised, revision_of, revisions_of
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from fuzz.cost import seconds
 from testing.examples import examples
 from testing.templates import FULL, changes, noisy

@@ -14,7 +14,7 @@ from caretaker.api.daemontask import Result, Status
 from caretaker.api.objects import ContainerEnd, Pod
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.ledger import Entry, Fault, decode_entry, encode_entry
-from caretaker.daemontask.plan import Outcome, plan
+from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pod_failure_policy import entry_for
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.results import (
@@ -29,6 +29,7 @@ from caretaker.daemontask.results import (
     words,
 )
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, UID, entry, failed, node, snapshot, succeeded, task
 
 A, B = node("a"), node("b")

@@ -10,11 +10,12 @@ from caretaker.api.daemontask import Budget, FailurePolicy, Slot, SlotStatus, St
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.plan import BATCH, Outcome, Plan, keep_slots, plan
+from caretaker.daemontask.plan import BATCH, Plan, keep_slots, plan
 from caretaker.daemontask.refused_pods import ROW, RefusedPod, RefusedPods
 from caretaker.daemontask.slots import SlotAssignment, share_out, still_free
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, started, task
 
 PAUSE, FAIL = FailurePolicy(0, "Pause"), FailurePolicy(0, "Fail")

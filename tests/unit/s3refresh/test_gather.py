@@ -14,7 +14,7 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
 from caretaker.s3refresh.metrics import S3RefreshMetrics
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh
-from caretaker.s3refresh.worker import Dependencies
+from caretaker.s3refresh.shared import Dependencies
 from testing.s3refreshes import refresh
 
 KEY: Final = Key("S3AggregatedRefresh", "ours", "r")

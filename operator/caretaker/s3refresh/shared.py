@@ -1,0 +1,51 @@
+"""What the resources of one operator share: their workers, the claims to queues, the calls of gateways, keys.
+
+Memory only. gather.py reads it, apply.py changes it. It is lost with the process.
+"""
+
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from caretaker.api.grants import Grants
+from caretaker.aws.calls import Aws
+from caretaker.kube.client import KubeClient
+from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh.admission import QueueClaims
+from caretaker.s3refresh.concurrency import ConcurrencyLimiter
+from caretaker.s3refresh.credentials import KeyRing
+from caretaker.s3refresh.metrics import S3RefreshMetrics
+from caretaker.s3refresh.receiver import Queues
+from caretaker.s3refresh.worker import Worker
+
+
+class Dependencies(msgspec.Struct, frozen=True):
+    """The parts of the process that the controller is made from.
+
+    add        asks for a pass, at once if urgent
+    owner      this process, in claims
+    namespace  the only namespace that is served; empty = all
+    scale      factor on times, for tests
+    """
+
+    client: KubeClient
+    aws: Aws
+    grants: Grants
+    metrics: S3RefreshMetrics
+    add: Callable[..., None]
+    owner: str
+    namespace: str = ""
+    egress_allow: Collection[str] = ()
+    scale: float = 1.0
+
+
+class Shared:
+    """See the module. `stopping`: no further call is begun."""
+
+    def __init__(self, of: Dependencies) -> None:
+        self.claims = QueueClaims()
+        self.queues = Queues(of.aws, self.claims.has_source)
+        self.limiter = ConcurrencyLimiter()
+        self.key_ring = KeyRing(of.client, of.add, of.aws.retire)
+        self.workers: dict[Key, Worker] = {}
+        self.stopping = False
