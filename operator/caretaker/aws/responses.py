@@ -30,7 +30,7 @@ _CODE: Final = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_.:-]{1,100}")
 BYTES: Final = "Bytes"  # of the body: in ResponseMetadata, beside what botocore has there
 _ERROR: Final = 300  # the lowest HTTP status of an error
 # Elements and attributes of XML, or lists, objects and commas of JSON. A page of 1,000 instances with all
-# their tags has 350,000 elements, with 60 addresses each 480,000; a page of container instances 50,000 parts.
+# their tags has 380,000 elements, with 60 addresses each 480,000; a page of container instances 50,000 parts.
 MOST_PARTS: Final = 100_000
 MOST_PARTS_OF_EC2: Final = 500_000
 _SLICE: Final = 64 * 1024  # bytes of XML that are parsed at a time, which other threads wait for
