@@ -173,13 +173,15 @@ class Shards:
 
     def _take(self, items: Mapping[int, WireConfigMap], now: float) -> None:
         self._overfull = {index for index, item in items.items() if overfull(item)}
-        self._shards = {
-            index: decode(index, item, stray=not self._marks.labelled(index, item.metadata))
-            for index, item in items.items()
-            if index not in self._overfull
-        }
-        for index, shard in self._shards.items():
+        self._shards = {}
+        for index, item in items.items():
+            whole = index not in self._overfull
+            stray = not self._marks.labelled(index, item.metadata)
+            shard = decode(index, item if whole else WireConfigMap(item.metadata), stray=stray)
+            # The writes of an overfull one count, too: it may be deleted, or an older copy put in its place.
             self._write_counts[index] = max(shard.writes, self._write_counts.get(index, 0))
+            if whole:
+                self._shards[index] = shard
         ordered = (self._shards[index].entries for index in sorted(self._shards))
         before, self._entries = self._entries, merge(ordered)
         self._since = {

@@ -148,6 +148,31 @@ def test_a_shard_with_more_entries_than_fit_is_a_loss_until_it_is_whole_again(
     assert (ready(world)[0], dict(created)) == ("Succeeded", {"c": 1})
 
 
+@pytest.mark.parametrize("older", [False, True], ids=["deleted", "an older copy in its place"])
+def test_the_writes_of_an_overfull_shard_count(make: Make, *, older: bool) -> None:
+    """Status knows less: its updates were refused, and the process is a new one."""
+    world = make(**ONCE)
+    known = world.cluster.status
+    settle(world)
+    if older:
+        known = world.cluster.status
+        rerun_all(world)
+    backup = the_shard(world)
+    rerun_all(world)
+    world.cluster.status = known
+    world.cluster.fill(backup.metadata.name, beyond=1)
+    restart(world)
+    settle(world)
+    assert ready(world)[0] == "LedgerLost"
+    if older:
+        world.cluster.restore(backup)
+    else:
+        world.cluster.lose(backup.metadata.name)
+    created = counted(world)
+    settle(world)
+    assert (ready(world)[0], dict(created)) == ("LedgerLost", {})
+
+
 def test_a_shard_without_labels_is_found_though_status_counts_one_less(world: SimWorld) -> None:
     """An operator that did not find it keeps its figure."""
     settle(world)
