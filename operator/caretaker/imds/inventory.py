@@ -243,7 +243,7 @@ class Inventory:
     def _failed(self, cache: _RegionCache, error: AwsError) -> None:
         wait = BACKOFF_SECONDS[min(cache.failures, len(BACKOFF_SECONDS) - 1)]
         cache.failures += 1
-        if error.code == UNREADABLE:
+        if (error.code, error.service) == (UNREADABLE, "ec2") and error.status in (0, 200):
             cache.pages = cache.pages[1:] or PAGES[-1:]
         cache.again_at = time.monotonic() + wait * self._scale
         cache.view = msgspec.structs.replace(cache.view, problem=error)

@@ -699,7 +699,7 @@ async def test_pages_have_fewer_instances_where_one_cannot_be_read(clock: Clock)
             self.error = unreadable if self.page > self.most else None
             return await super().describe_instances(**given)
 
-    unreadable = AwsError(ErrorClass.TRANSIENT, "UnreadableAnswer")
+    unreadable = AwsError(ErrorClass.TRANSIENT, "UnreadableAnswer", status=200, service="ec2")
     names = {f"i-{number}" for number in range(130)}
     ec2 = Large(*names, tag="kubernetes.io/cluster/one")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
@@ -719,3 +719,13 @@ async def test_pages_have_fewer_instances_where_one_cannot_be_read(clock: Clock)
     ec2.most = 1000
     assert (await inventory.get(HERE, names, FRESH)).problem is None
     assert ec2.page == 1000
+    for unreadable in (
+        AwsError(ErrorClass.TRANSIENT, "UnreadableAnswer", status=403, service="ec2"),
+        AwsError(ErrorClass.TRANSIENT, "UnreadableAnswer", status=200, service="sts"),
+        AwsError(ErrorClass.TRANSIENT, "500", status=500, service="ec2"),
+    ):
+        ec2.most, clock.now = 10, clock.now + FRESH
+        assert (await inventory.get(HERE, names, FRESH)).problem is unreadable
+        ec2.most, clock.now = 1000, clock.now + FRESH
+        assert (await inventory.get(HERE, names, FRESH)).problem is None
+        assert ec2.page == 1000, "the page was not what could not be read"
