@@ -351,6 +351,15 @@ def test_one_that_differs_in_more_than_what_has_passed_is_not_changed() -> None:
         assert (written(made), chosen(made)) == (["i-1"], {GROUP: ["i-1"]})
 
 
+@pytest.mark.parametrize(("group", "kept"), [(GROUP, True), (("", ""), True), (OTHER, False)])
+def test_a_failed_canary_is_kept_while_an_unknown_instance_may_be_of_its_group(
+    group: Group, kept: bool
+) -> None:
+    every = [found(1, GOOD), found(9, group=group, tagged=False)]
+    made = enforce(every, inputs(canary=canaries(canary("Failed", 1))))
+    assert chosen(made) == ({GROUP: ["i-1"]} if kept else {})
+
+
 def test_canaries_have_so_many_instances_together() -> None:
     """Status lists each of them, and has to fit into a resource."""
     none: dict[str, Any] = {"canary": None, "free": {HERE: 5_000}, "cap": 5_000}
