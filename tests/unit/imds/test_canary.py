@@ -589,6 +589,9 @@ def test_the_watch_of_one_that_is_not_read_any_more_ends_all_the_same() -> None:
     skipped = msgspec.structs.replace(found(1), observed=None, result=CheckResult("skipped"))
     made = stepped(skipped, watched=watched(changed(1, at=LONG_AGO, applied=True)), fresh_since=995.0)
     assert (instances(made), made.stale) == ([], ())
+    managed = found(1, GOOD, managed=True, at=0.0)
+    made = stepped(managed, watched=watched(changed(1, at=LONG_AGO, applied=True)), fresh_since=995.0)
+    assert made.stale == ()
 
 
 def test_a_clock_that_was_ahead_does_not_have_it_watched_for_ever() -> None:

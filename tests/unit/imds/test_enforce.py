@@ -136,8 +136,9 @@ def test_what_another_policy_has_sent_is_not_sent_again_by_this_one() -> None:
     other = enforce([one], later)
     assert (other.writes, other.pending, other.wake) == ((), 0, None), "nor changes of another client"
     assert other.attempts["i-1"].trouble[0] == "NotApplied"
-    known = msgspec.structs.replace(later, watched=watched(changed(1)))
-    assert written(enforce([one], known)) == ["i-1"], "but what a process has sent that is no more"
+    for known in ({"watched": watched(changed(1))}, {"canary": canaries(canary("Changing", 1))}):
+        ours = msgspec.structs.replace(later, **known)
+        assert written(enforce([one], ours)) == ["i-1"], "but what a process has sent that is no more"
 
 
 def test_what_differs_while_another_change_is_pending_waits_for_it() -> None:
@@ -455,6 +456,14 @@ def test_a_canary_waits_for_no_instance_that_may_never_join(other: Any, more: di
     made = enforce([found(1, GOOD), other], inputs(canary=changing, **given))
     assert made.canary is not None
     assert [one.phase for one in made.canary.groups] == ["Soaking"]
+
+
+def test_a_canary_waits_for_another_instance_while_status_has_room_for_it() -> None:
+    """A failed canary of another group takes none."""
+    both = canaries(canary("Changing", 1), canary("Failed", 3, group=OTHER))
+    made = enforce([found(1, GOOD), found(2)], inputs(canary=both, canary_instances=MAX_CANARIES, cap=0))
+    assert made.canary is not None
+    assert {(one.kind, one.name): one.phase for one in made.canary.groups}[GROUP] == "Changing"
 
 
 def test_a_canary_that_soaks_is_given_no_more_instances_than_status_has_room_for() -> None:
