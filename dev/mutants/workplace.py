@@ -37,14 +37,14 @@ import json, sys
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 print(json.dumps({name: get_diff_for_mutant(name, path=sys.argv[1]) for name in sys.argv[2:]}))
 """
-# mutmut ends tests that never end.
+# mutmut ends tests that never end. Long and random histories would take seconds for each mutant.
 SETTINGS: Final = """
 [tool.mutmut]
 source_paths = ["src"]
 only_mutate = ["{source}"]
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = [
-  "-p", "no:cacheprovider", "-p", "no:unraisableexception", "--timeout=0",
+  "-p", "no:cacheprovider", "-p", "no:unraisableexception", "--timeout=0", "-m", "not slow and not random",
 ]
 use_git_change_detection = false
 """
