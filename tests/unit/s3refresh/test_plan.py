@@ -13,7 +13,7 @@ from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import MAX_RECORD_BYTES, plan
-from caretaker.s3refresh.snapshot import Discovery, Message, Plan, PlanInput, Result
+from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.timing import TargetTimes
 from testing.scopes import covers
 
@@ -52,6 +52,21 @@ def test_an_event_dirties_every_share_of_its_bucket_and_prefix() -> None:
     assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "team", "team/x"})))
     assert of(made, "two").dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "x"})))
     assert (made.done, made.returned, made.matches.matched) == ((1,), (), 1)
+
+
+def test_an_event_joins_what_waits_and_begins_the_record_of_a_new_share() -> None:
+    waiting = TargetState("one", dirty=DirtyScope(NOW - 9, Scope(folders=frozenset({"/", "b"}))))
+    made = planned(waiting, messages=(put(1, "a/x"),))
+    assert of(made).dirty == DirtyScope(NOW - 9, Scope(folders=frozenset({"/", "a", "b"})))
+    made = planned(first=True, resync_on_start=False, messages=(put(1, "a/x"),))
+    assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "a"})))
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_every_share_is_stale_once_events_may_have_expired(expired: bool) -> None:
+    made = planned(TargetState("one"), shares=(ONE, TWO), first=True, resync_on_start=False, expired=expired)
+    stale = DirtyScope(NOW, EVERYTHING) if expired else None
+    assert [target.dirty for target in made.targets] == [stale, stale]
 
 
 def test_an_event_of_no_target_is_deleted_only_when_every_share_is_known() -> None:
@@ -231,6 +246,8 @@ def test_the_end_of_a_refresh_is_now() -> None:
     in_flight = TargetState("one", in_flight=InFlight("n", NOW - 9, CALL))
     made = planned(in_flight, messages=(Message(1, completions=(Completion("n", "arn:one"),)),))
     assert (of(made).last.completed_at, of(made).in_flight, made.done) == (NOW, None, (1,))
+    asked = of(planned(in_flight, ends=(End("n"),)))
+    assert (asked.last.completed_at, asked.in_flight) == (NOW, None)
 
 
 def test_a_share_that_is_gone_leaves_no_record_behind_unless_something_is_left_to_do() -> None:
