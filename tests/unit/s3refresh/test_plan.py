@@ -240,6 +240,7 @@ def test_a_claim_of_another_process_is_looked_at_again_when_that_may_be_dead() -
     claim = Claim("c", "other", NOW - 5, CALL, NOW - 40)
     failing = TargetState("one", claim=claim, failure=debounce.Failure(1, "E", "no", NOW + 800))
     assert planned(failing, times={"one": TargetTimes(claim_age=20.0)}).wake == NOW + 100
+    assert planned(failing).wake == NOW + 120, "of a claim that is seen for the first time"
 
 
 def test_the_end_of_a_refresh_is_now() -> None:
