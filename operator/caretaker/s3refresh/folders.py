@@ -103,8 +103,8 @@ def missing(scope: Scope, refreshed: Scope) -> Scope:
 
 def narrowed(scope: Scope, most: int, calls: int, whole: int) -> Scope:
     """The scope, reduced so that at most `calls` calls of `most` folders each refresh it: single folders if
-    they fit, else trees and the folders above them. If that is not enough either: the fewest calls possible,
-    or everything if these are `whole` or more."""
+    they fit, else trees and the folders above them. If that is not enough either: the fewest calls that were
+    found, or everything if these are `whole` or more. Trees are not joined further than to one."""
     best, least = scope, calls_of(scope, most)
     trees = most
     while least > calls and trees:
