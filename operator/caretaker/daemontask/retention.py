@@ -38,10 +38,9 @@ class Absence(msgspec.Struct, frozen=True):
 
 
 def expired(
-    spec: Spec, entry: Entry, pods: Mapping[str, Pod], floor: float, now: float
+    spec: Spec, entry: Entry, pods: Mapping[str, Pod], known_since: float, now: float, scale: float
 ) -> tuple[list[Pod], float]:
-    """(Pods to delete now, when the next one is due or 0). `floor`: TTL_FLOOR after `entry` was known
-    stored."""
+    """(Pods to delete now, when the next one is due or 0). `known_since`: when `entry` was known stored."""
     gone: list[Pod] = []
     wake = 0.0
     for pod in pods.values():
@@ -50,7 +49,7 @@ def expired(
         due = _due(spec, entry, pod)
         if due is None:
             continue
-        due = max(due, floor)
+        due = max(due, known_since + TTL_FLOOR * scale)
         if due <= now:
             gone.append(pod)
         elif not wake or due < wake:

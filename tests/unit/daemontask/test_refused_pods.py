@@ -12,8 +12,6 @@ from caretaker.kube.errors import ApiError
 from unit.daemontask.simcluster import PODS
 from unit.daemontask.simworld import Make, SimWorld
 
-pytestmark = pytest.mark.slow
-
 ONCE: dict[str, Any] = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
 GUARANTEES = pytest.mark.parametrize("guarantee", [{}, ONCE], ids=["AtLeastOnce", "AtMostOnce"])
 
@@ -51,6 +49,7 @@ def condition(world: SimWorld, kind: str) -> Condition:
     return next(c for c in world.cluster.status.conditions if c.type == kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("guarantee", "status"),
     [({}, 403), ({}, 409), ({}, 500), (ONCE, 403), (ONCE, 422)],
@@ -79,6 +78,7 @@ def test_one_refused_node_holds_up_no_other(
     assert before < len(refused) <= before + 8, "it is tried again, ever later"
 
 
+@pytest.mark.slow
 @GUARANTEES
 def test_a_refused_node_runs_once_it_is_accepted(make: Make, guarantee: dict[str, Any]) -> None:
     world = make(**guarantee)
@@ -90,6 +90,7 @@ def test_a_refused_node_runs_once_it_is_accepted(make: Make, guarantee: dict[str
     assert (world.cluster.status.succeeded, condition(world, "Ready").reason) == (2, "Succeeded")
 
 
+@pytest.mark.slow
 @GUARANTEES
 def test_what_refuses_all_is_asked_about_one_node_at_a_time(make: Make, guarantee: dict[str, Any]) -> None:
     world = make(**guarantee)
@@ -104,6 +105,7 @@ def test_what_refuses_all_is_asked_about_one_node_at_a_time(make: Make, guarante
     assert world.cluster.status.succeeded == len(nodes), "one Pod that is created lets all others follow"
 
 
+@pytest.mark.slow
 def test_pods_of_another_template_are_tried_at_once(make: Make) -> None:
     world = make()
     grow(world, 40)
@@ -117,6 +119,7 @@ def test_pods_of_another_template_are_tried_at_once(make: Make) -> None:
     assert len(refused) >= before + ROW, "and none counts as refused"
 
 
+@pytest.mark.slow
 def test_six_nodes_that_stay_refused_are_asked_about_ever_later_and_leave_a_complete_task_ready(
     make: Make,
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Pod
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.retention import TTL_FLOOR, expired
+from caretaker.daemontask.retention import expired
 from unit.daemontask.build import NOW, TEMPLATE, entry, failed, node, pod, succeeded
 
 A = node("a")
@@ -24,7 +24,7 @@ def look(
     own = next((p for p in pods if p.uid == of.pod_uid), None)
     of = msgspec.structs.replace(of, finished_at=int(own.finished if own is not None else NOW))
     spec = Spec(template=TEMPLATE, ttl_seconds_after_finished=ttl)
-    gone, wake = expired(spec, of, {p.name: p for p in pods}, known + TTL_FLOOR * scale, NOW)
+    gone, wake = expired(spec, of, {p.name: p for p in pods}, known, NOW, scale)
     return [p.seq for p in gone], wake
 
 
