@@ -21,6 +21,7 @@ class Recorder(Generic[R]):
         hooks = Hooks(self._state, self._event)
         self.reflector: Reflector[R] = Reflector(client, collection, self.store, hooks, options)
         self.running: asyncio.Task[None]
+        self._cancelled = False
         self.counts: Counter[str] = Counter()
         self.states: list[tuple[str, str]] = []
         self.changes: list[tuple[str | None, str | None]] = []
@@ -49,7 +50,7 @@ class Recorder(Generic[R]):
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until an event, a state or a list has made it true."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(20):
             while not condition():
                 self._change.clear()
                 await self._change.wait()
@@ -58,6 +59,11 @@ class Recorder(Generic[R]):
     def names(self) -> set[str]:
         return {record.name for record in self.store.values()}
 
+    def cancel(self) -> None:
+        """Ask it to end within the block of run()."""
+        self._cancelled = True
+        self.running.cancel()
+
     @asynccontextmanager
     async def run(self) -> AsyncIterator[Self]:
         """It runs inside the block."""
@@ -65,6 +71,6 @@ class Recorder(Generic[R]):
         try:
             yield self
         finally:
-            assert not self.running.done() or self.running.cancelled(), "a reflector never ends by itself"
+            assert self._cancelled or not self.running.done(), "a reflector never ends by itself"
             self.running.cancel()
             await asyncio.wait({self.running})

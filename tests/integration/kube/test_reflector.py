@@ -335,7 +335,7 @@ async def test_it_ends_when_asked_to_though_a_list_is_asked_for_just_then(tmp_pa
         asking = asyncio.create_task(f.reflector.relist())
         for _ in range(steps):
             await asyncio.sleep(0)
-        f.running.cancel()
+        f.cancel()
         ended, _ = await asyncio.wait({f.running}, timeout=10)
         asking.cancel()
         assert ended, "the cancellation was lost"
