@@ -1,4 +1,5 @@
-"""The errors of calls to AWS, as one exception with a class for its handling; limits on text from AWS.
+"""The errors of calls to AWS, as one exception with a class for its handling and, where a user can act, a
+remedy; limits on text from AWS.
 
 Pure. responses.py makes them of what botocore returns and raises. Callers decide about retries. It must not
 carry a secret: messages are cut where AWS appends the request. Text from AWS that is shown or kept (a word, a
@@ -133,13 +134,13 @@ class AwsError(Exception):
         # SQS names actions in lower case; an action of another service (kms:Decrypt) is the missing one.
         return action if self._denied_action.lower() in ("", action.lower()) else self._denied_action
 
-    def remedy(self, aws: str, credentials: str) -> str:
-        """An action of the user, or "". `aws`: the part of the spec that names identity and region;
-        `credentials`: the action if there are none."""
+    def remedy(self, aws: str, credentials: str, identity: str) -> str:
+        """An action of the user, or "". `aws`: the part of the spec that names the region; `credentials`: the
+        action if there are none; `identity`: the one that lacks the permission."""
         if self.access_denied and self.service == "sts":
             return "let the operator's identity assume it in its trust policy, and allow that sts:AssumeRole"
         if self.access_denied:
-            return f"allow {self.missing_permission} to the identity that {aws} names"
+            return f"allow {self.missing_permission} to {identity}"
         if self.no_identity:
             return credentials
         if self.not_found and self.service == "sqs":

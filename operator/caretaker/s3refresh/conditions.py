@@ -22,7 +22,7 @@ from caretaker.s3refresh.snapshot import Plan, Rejection, Snapshot
 ROLE: Final = "spec.aws.roleARN"
 # Parts of remedies for the operator; a caller with another identity replaces them.
 GIVE: Final = "give the operator credentials, or set spec.aws.roleARN or spec.aws.credentialsSecretRef"
-ALLOW: Final = "to the identity that spec.aws names"
+IDENTITY: Final = "the identity that spec.aws names"
 
 
 def describe(error: AwsError, field: str) -> str:
@@ -33,7 +33,7 @@ def describe(error: AwsError, field: str) -> str:
 
 def with_remedy(error: AwsError, text: str) -> str:
     """The text, and the remedy if there is one."""
-    remedy = error.remedy("spec.aws", GIVE)
+    remedy = error.remedy("spec.aws", GIVE, IDENTITY)
     return f"{text}; {remedy}" if remedy else text
 
 

@@ -112,7 +112,7 @@ def faults_of(state: AwsState) -> Iterator[tuple[str, str]]:
 def _for_user(message: str) -> str:
     """The message with advice for the user, who is not the operator and uses only the region of spec.aws."""
     return message.replace(conditions.GIVE, CREDENTIALS_ADVICE).replace(
-        conditions.ALLOW, "to the identity you ask with"
+        conditions.IDENTITY, "the identity you ask with"
     )
 
 

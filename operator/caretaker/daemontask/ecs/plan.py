@@ -105,7 +105,11 @@ def _resync(snapshot: Snapshot) -> float:
 def call_failure(error: AwsError, field: str) -> CallFailure:
     """The trouble of a failed call. `field`: the field of the spec that the call is about."""
     about = ROLE if error.service == "sts" else field
-    remedy = error.remedy("spec.ecs.aws", "give the operator credentials, or set spec.ecs.aws.roleARN")
+    remedy = error.remedy(
+        "spec.ecs.aws",
+        "give the operator credentials, or set spec.ecs.aws.roleARN",
+        "the identity that spec.ecs.aws names",
+    )
     reason = _REASONS.get(error.error_class, Reason.UNREACHABLE)
     if error.not_found:
         reason = _absent(error)

@@ -5,17 +5,25 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.cli.common import UsageError
 from caretaker.cli.plan import Planned, object_in, refused
 from caretaker.cli.s3refresh import plan
 from caretaker.cli.s3refresh.aws_state import faults_of
 from caretaker.cli.s3refresh.plan import RefreshForecast
+from caretaker.s3refresh import conditions
 from caretaker.s3refresh.folders import EVERYTHING
-from caretaker.s3refresh.queue_view import QueueView
+from caretaker.s3refresh.queue_view import SOURCE, QueueView
 from unit.cli.s3refresh.build import CLEAN, FAILING, NOW, WAITING, prospect, raw, share
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/events"
 DENIED = QueueView(problem="spec.source.sqs.queueURL: sqs:GetQueueAttributes: AccessDenied: no; allow it")
+
+
+def refused_queue(error_class: ErrorClass) -> dict[str, Any]:
+    """A queue whose attributes AWS refuses, as the operator's code describes it."""
+    error = AwsError(error_class, "Code", "no", service="sqs", operation="GetQueueAttributes")
+    return {"queue": QueueView(problem=conditions.describe(error, SOURCE))}
 
 
 def text(of: RefreshForecast, *, wide: bool = False) -> str:
@@ -91,6 +99,19 @@ class TestFaults:
                 "spec.source.sqs.queueURL",
                 "sqs:GetQueueAttributes: AccessDenied: no; allow it",
                 id="the queue may not be looked at",
+            ),
+            pytest.param(
+                refused_queue(ErrorClass.ACCESS_DENIED),
+                SOURCE,
+                "sqs:GetQueueAttributes: Code: no; allow sqs:GetQueueAttributes to the identity you ask with",
+                id="the permission is one of the user",
+            ),
+            pytest.param(
+                refused_queue(ErrorClass.NO_IDENTITY),
+                SOURCE,
+                "sqs:GetQueueAttributes: Code: no; give yourself AWS credentials, as by AWS_PROFILE=...; the "
+                "operator has its own",
+                id="the credentials are those of the user",
             ),
             pytest.param(
                 {"queue": QueueView(checked=True, fault="q is a FIFO queue: use a Standard queue")},
