@@ -14,7 +14,7 @@ from caretaker.cli.rerun import annotate
 from caretaker.cli.text import number
 from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.snapshot_reader import observe
-from caretaker.imds.resource import RawPolicy, policy_path, read
+from caretaker.imds.resource import RawPolicy, read
 from caretaker.registry import DAEMON_TASK, IMDS_POLICY
 
 
@@ -61,7 +61,7 @@ async def _policy(session: Session, name: str) -> int:
         print(f"The breaker of IMDSPolicy {name} is not open: nothing to resume")
         return 0
     stamp = stamp_after(time.time(), [normalise_time(breaker.opened_at)])
-    await annotate(session, raw, policy_path(name), lambda _: {names.RESUME_AT: stamp})
+    await annotate(session, raw, IMDS_POLICY.path(name=name), lambda _: {names.RESUME_AT: stamp})
     print(f"IMDSPolicy {name} resumes. The breaker was open because of {breaker.reason}: {breaker.message}")
     return 0
 

@@ -32,12 +32,13 @@ from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.plan import Plan, PlanInput
 from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober, unserved
-from caretaker.imds.resource import KIND, RawPolicy, Read, policy_path, read
+from caretaker.imds.resource import KIND, RawPolicy, Read, read
 from caretaker.imds.status import events_of, status_of
 from caretaker.imds.verify import Probing
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
+from caretaker.registry import IMDS_POLICY
 from caretaker.runtime.controller import Conflict, Kind, Next, Retry, Subject
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
@@ -197,7 +198,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         refusal = self._refused(mine)
         if mine.spec is None or refusal is not None or mine.spec.suspend:
             return Snapshot(StatusInput(mine, refusal), None, events=events)
-        listed, _ = await self._client.list(policy_path(), RawPolicy)
+        listed, _ = await self._client.list(IMDS_POLICY.path(), RawPolicy)
         every = [read(one) for one in listed]
         policies = [policy for one in every if (policy := one.policy()) is not None]
         if all(policy.name != mine.meta.name for policy in policies):
@@ -226,7 +227,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
     async def _unprobed(self, name: str) -> None:
         """Stop probes that only this policy asked for."""
         if self._prober.serves(name):
-            listed, _ = await self._client.list(policy_path(), RawPolicy)
+            listed, _ = await self._client.list(IMDS_POLICY.path(), RawPolicy)
             await self._prober.want(name, {}, self._wanting(map(read, listed)) - {name}, self._nodes)
 
     async def _probed(self, mine: Read, found: GatherResult) -> GatherResult:
@@ -335,7 +336,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
     async def _recorded(self, mine: Read, enforced: Enforced) -> None:
         """Check that the stored status lists the instances to change, since the API server drops fields that
         an older CRD does not have, and that the spec is still that of the plan."""
-        now = read(await self._client.get(policy_path(mine.meta.name), RawPolicy))
+        now = read(await self._client.get(IMDS_POLICY.path(name=mine.meta.name), RawPolicy))
         if (now.meta.uid, now.meta.generation) != (mine.meta.uid, mine.meta.generation):
             raise Conflict("the policy has changed")
         if (now.status.canary, now.status.changed) != (enforced.canary, enforced.changed):
@@ -349,7 +350,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
 
     def path(self, key: Key) -> str:
         """See resource.py."""
-        return policy_path(key.name)
+        return IMDS_POLICY.path(name=key.name)
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The resource."""

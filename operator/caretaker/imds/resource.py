@@ -1,4 +1,4 @@
-"""An IMDSPolicy as the API server holds it: where it is, and how it is read.
+"""An IMDSPolicy as the API server holds it, and how it is read.
 
 Pure, but it validates the shape of the object. It makes no calls.
 """
@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from caretaker.api import durations, names
+from caretaker.api import durations
 from caretaker.api.imds import Spec, Status
 from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import User
@@ -15,8 +15,6 @@ from caretaker.imds.plan import Policy
 from caretaker.registry import IMDS_POLICY
 
 KIND: Final = IMDS_POLICY.kind
-PLURAL: Final = IMDS_POLICY.plural
-SHORT: Final = IMDS_POLICY.short
 
 
 class RawPolicy(msgspec.Struct):
@@ -29,7 +27,7 @@ class RawPolicy(msgspec.Struct):
 
 def user_of(name: str) -> User:
     """The user for whom a role is assumed: one policy, or with "" all, which share their reads."""
-    return User("", SHORT, name)
+    return User("", IMDS_POLICY.short, name)
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -60,12 +58,6 @@ class Read(msgspec.Struct, frozen=True):
             return None
         spec, name = self.spec, self.meta.name
         return Policy(name, spec.priority, spec.options, spec.selector, self.enforces, spec.aws.region)
-
-
-def policy_path(name: str = "") -> str:
-    """The API path of one policy, or without a name of all."""
-    collection = f"/apis/{names.API_VERSION}/{PLURAL}"
-    return f"{collection}/{name}" if name else collection
 
 
 def read(raw: RawPolicy) -> Read:

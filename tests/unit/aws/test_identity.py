@@ -119,7 +119,7 @@ class TestSessionNames:
         assert len(found) == 100
 
     def test_kinds_are_told_by_the_names_that_kubectl_knows(self) -> None:
-        """For an ECS target: tests/integration/observability/test_sessions.py."""
+        """For an ECS target: tests/unit/daemontask/ecs/test_controller.py."""
         users = (s3refresh.user_of(WireMeta(name="a")), imds.user_of("a"))
         assert [user.kind for user in users] == [S3_AGGREGATED_REFRESH.short, IMDS_POLICY.short]
 

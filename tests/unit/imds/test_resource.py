@@ -9,7 +9,8 @@ from caretaker.api.imds import Aws, LabelSelector, Options, Selector, Spec, Stat
 from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import User
 from caretaker.imds.plan import Policy
-from caretaker.imds.resource import RawPolicy, Read, policy_path, read, user_of
+from caretaker.imds.resource import RawPolicy, Read, read, user_of
+from caretaker.registry import IMDS_POLICY
 
 META = WireMeta(name="p", generation=3)
 HOP = {"options": {"httpPutResponseHopLimit": 2}}
@@ -134,6 +135,6 @@ def test_a_policy_that_is_suspended_probes_nothing(more: dict[str, Any], probes:
 
 
 def test_paths_and_users() -> None:
-    assert policy_path() == "/apis/caretaker.dev/v1alpha1/imdspolicies"
-    assert policy_path("p") == "/apis/caretaker.dev/v1alpha1/imdspolicies/p"
+    assert IMDS_POLICY.path() == "/apis/caretaker.dev/v1alpha1/imdspolicies"
+    assert IMDS_POLICY.path(name="p") == "/apis/caretaker.dev/v1alpha1/imdspolicies/p"
     assert user_of("p") == User("", "imdsp", "p")

@@ -33,11 +33,12 @@ from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
 from caretaker.imds.plan import Member, Plan, PlanInput
 from caretaker.imds.plan import plan as planner
-from caretaker.imds.resource import RawPolicy, Read, policy_path, read
+from caretaker.imds.resource import RawPolicy, Read, read
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import floor
 from caretaker.imds.status import status_of
 from caretaker.kube.client import KubeClient
+from caretaker.registry import IMDS_POLICY
 
 _NAMES: Final = 5  # canaries that are shown
 
@@ -84,7 +85,7 @@ async def _observe(client: KubeClient, policy: Read, spec: Spec, now: float) -> 
     """(the status that the operator would write of an audit, with every command however long it is; its plan;
     the changes that Enforce would make)."""
     nodes, _ = await client.list("/api/v1/nodes", WireNode)
-    listed, _ = await client.list(policy_path(), RawPolicy)
+    listed, _ = await client.list(IMDS_POLICY.path(), RawPolicy)
     # Planned like an audit: no watch, no change. Only the operator may assume the role of the spec.
     aws_of_user = msgspec.structs.replace(spec.aws, role_arn="", external_id="")
     audit = msgspec.structs.replace(spec, aws=aws_of_user, mode="Audit")

@@ -6,14 +6,15 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from caretaker.api.daemontask import DaemonTask, EcsSpec, Spec
-from caretaker.api.grants import Grants
+from caretaker.api.daemontask import DaemonTask, EcsAws, EcsSpec, Spec
+from caretaker.api.grants import Grant, Grants
 from caretaker.api.objects import WireMeta
+from caretaker.aws.identity import ClientKey, session_name
 from caretaker.daemontask.ecs.controller import EcsTarget
 from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.resource import KIND
 from caretaker.runtime.work_queue import Key
-from unit.daemontask.ecs.build import spec
+from unit.daemontask.ecs.build import REGION, spec
 
 KEY = Key(KIND, "ops", "agents")
 
@@ -35,8 +36,10 @@ class Silent:
 class Accounts:
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.keys: list[ClientKey] = []
 
-    def ecs(self, _: Any) -> Any:
+    def ecs(self, key: ClientKey) -> Any:
+        self.keys.append(key)
         return Silent(self.asked)
 
     sqs = ecs
@@ -81,3 +84,15 @@ async def test_a_suspended_target_asks_nothing_after_its_pass() -> None:
         await settle()
     assert not [each for each in asyncio.all_tasks() if each.get_name().startswith("ecs-")]
     assert sorted(aws.asked) == ["describe_services", "receive_message"]
+
+
+async def test_the_session_of_a_role_has_the_short_name_of_the_kind() -> None:
+    """The reader of a queue is shared: tests/integration/observability/test_sessions.py has its session."""
+    aws: Any = Accounts()
+    grants = Grants((Grant(("ops",), role_arns=("*",), queue_arns=("*",)),))
+    target = EcsTarget(aws, grants, DaemonTaskMetrics(CollectorRegistry()), lambda _: None)
+    given = msgspec.structs.replace(spec("prod"), aws=EcsAws(REGION, "arn:aws:iam::123456789012:role/a"))
+    snapshot = await target.gather(KEY, task(given), "")
+    await target.before(snapshot, target.plan(snapshot))
+    await target.stop()
+    assert session_name("test", aws.keys[0].identity.user) == "test,ops,dtask,agents"
