@@ -14,7 +14,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.grants import Grants, refusals
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.queue_view import SOURCE
-from caretaker.s3refresh.resource import Read, alike, queue_of
+from caretaker.s3refresh.resource import Read, alike, arn_of_queue
 from caretaker.s3refresh.snapshot import Rejection
 from caretaker.s3refresh.target_types import TargetType, target_type_of
 
@@ -109,14 +109,14 @@ def access_of(key: Key, read: Read, grants: Grants, claims: QueueClaims) -> Queu
     if found:
         return QueueAccess(rejection=Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found))))
     rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
-    queue = queue_of(source, spec)
+    queue = arn_of_queue(source, spec)
     own = {queue: QueueClaim(rank, alike(spec, key.namespace, source))}
     owner = claims.owner(key, queue, own[queue])
     if owner != key:  # which reads nothing at all
         return QueueAccess(own, Rejection(Reason.QUEUE_CONFLICT, _taken(owner, key)))
     if ends in ("", source):
         return QueueAccess(own)
-    other, claim = queue_of(ends, spec), QueueClaim(rank, alike(spec, key.namespace, ends), source=False)
+    other, claim = arn_of_queue(ends, spec), QueueClaim(rank, alike(spec, key.namespace, ends), source=False)
     if other == queue:
         message = f"{target_type.ends_field} is {SOURCE} spelt otherwise: write the same URL in both"
         return QueueAccess(own, Rejection(Reason.QUEUE_CONFLICT, message))

@@ -286,7 +286,7 @@ def worker_config_of(spec: Spec, keys: Keys | None, user: User | None = None) ->
     sqs = ClientKey.of(spec.aws, "sqs", keys, user=user)
     reading = Reading(
         sqs,
-        queue_of(source.queue_url, spec),
+        arn_of_queue(source.queue_url, spec),
         source,
         SOURCE,
         round(seconds("source.sqs.waitTime", source.wait_time)),
@@ -295,12 +295,12 @@ def worker_config_of(spec: Spec, keys: Keys | None, user: User | None = None) ->
     completions, url = None, target_type.ends_url
     if url and url != source.queue_url:
         ends = msgspec.structs.replace(source, queue_url=url, envelope="Auto")
-        completions = Reading(sqs, queue_of(url, spec), ends, target_type.ends_field)
+        completions = Reading(sqs, arn_of_queue(url, spec), ends, target_type.ends_field)
     buckets = spec.filter.buckets if target_type.of_buckets else ()
     return WorkerConfig(reading, completions, target_type.rediscover, target_type, (spec.aws, keys, buckets))
 
 
-def queue_of(url: str, spec: Spec) -> str:
+def arn_of_queue(url: str, spec: Spec) -> str:
     """Its ARN: one queue has many URLs."""
     try:
         return queue_arn(url, spec.aws.region)
