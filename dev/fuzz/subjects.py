@@ -23,7 +23,7 @@ from caretaker.cli import manifest
 from caretaker.cli.common import CommandError
 from caretaker.daemontask import cron_calendar, results
 from caretaker.daemontask.bulk import cost_of
-from caretaker.daemontask.ecs import instances as ecs_envelope
+from caretaker.daemontask.ecs import instances as ecs_instances
 from caretaker.daemontask.ledger import decode_entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import PodEncoder, Start, hashes_of, revisions_of
@@ -41,7 +41,7 @@ from caretaker.obs import log
 from caretaker.obs.series import LabelLimiter
 from caretaker.runtime.events import cut, event_name
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import envelope, match, resource
+from caretaker.s3refresh import envelope, match
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets import registry
@@ -206,7 +206,7 @@ def _refresh(spec: bytes) -> Any:
 def _refresh_status(status: bytes) -> Any:
     """The record of every target, as a pass reads it."""
     found = s3_resource.read(s3_resource.RawRefresh(META, EMPTY, msgspec.Raw(sound(status))), registry().spec)
-    return [resource.decode_target(one, fleet.NOW) for one in found.status.targets]
+    return [s3_resource.decode_target(one, fleet.NOW) for one in found.status.targets]
 
 
 def _ecs_to_plan(content: bytes) -> Any:
@@ -288,9 +288,9 @@ SUBJECTS: Final[dict[str, Subject]] = {
     **answers.SUBJECTS,
     **marks.SUBJECTS,
     "ecs-message": Subject(
-        of_json(MIB, lambda body: ecs_envelope.parse(body.decode(errors="replace")), samples.ECS)
+        of_json(MIB, lambda body: ecs_instances.parse(body.decode(errors="replace")), samples.ECS)
     ),
-    "ecs-garbage": Subject(of_text(MIB, ecs_envelope.parse)),
+    "ecs-garbage": Subject(of_text(MIB, ecs_instances.parse)),
     "imds-spec": Subject(of_json(OBJECT, _imds, samples.POLICY, schema="imdspolicies.spec")),
     "imds-plan": planner(
         _policy_to_plan,

@@ -136,12 +136,12 @@ def test_a_shard_with_more_entries_than_fit_is_a_loss_until_it_is_whole_again(
     created = counted(world)
     world.cluster.add_node("c")
     settle(world)
-    told = f"{whole.metadata.name} has more than 1000 records (take out what was added, or delete it)"
+    words = f"{whole.metadata.name} has more than 1000 records (take out what was added, or delete it)"
     assert ready(world)[0] == "LedgerLost"
-    assert f"ledger ConfigMap {told}, so what has run is not known" in ready(world)[1]
+    assert f"ledger ConfigMap {words}, so what has run is not known" in ready(world)[1]
     world.cluster.annotate(names.LEDGER_DECISION, "rerun")
     settle(world)
-    assert ready(world) == ("LedgerWriteRefused", f"ConfigMap {told}")
+    assert ready(world) == ("LedgerWriteRefused", f"ConfigMap {words}")
     assert (the_shard(world), dict(created)) == (forged, {}), "it is not written"
     world.cluster.restore(whole)
     settle(world)
