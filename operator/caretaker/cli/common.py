@@ -8,7 +8,6 @@ import asyncio
 import difflib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from importlib import import_module
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
@@ -243,10 +242,3 @@ def check_nodes(wanted: Iterable[str], known: Iterable[str]) -> None:
             faults.append(f"there is no node {name}; {advice}")
     if faults:
         raise CommandError("\n".join(faults))
-
-
-def view_of(kind: KindInfo, module: str) -> Any:
-    """The module `plan` or `status` of the package caretaker.cli.<package> of a kind, with a function of its
-    name; "": the package, with KEY, the key of its resources in the JSON of `plan`. Loaded when it is needed:
-    boto3 takes half a second."""
-    return import_module(f"caretaker.cli.{kind.package}.{module}".rstrip("."))

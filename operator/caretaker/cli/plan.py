@@ -7,7 +7,8 @@ does not permit becomes a note.
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Generic
 
@@ -24,13 +25,17 @@ from caretaker.cli.common import (
     execute,
     explain,
     kind_missing,
-    view_of,
 )
 from caretaker.cli.manifest import Document, Manifest
 from caretaker.cli.text import json_text, one_line
 from caretaker.kube.errors import STRICT_DRY_RUN, ApiError, faults_in
-from caretaker.registry import KINDS, S3_AGGREGATED_REFRESH
+from caretaker.registry import KINDS, S3_AGGREGATED_REFRESH, KindInfo
 
+# For plans that call AWS.
+ASKED_AS_YOU: Final = (
+    "{} was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
+    "operator: AWS may allow the operator calls that it refuses you"
+)
 _OBJECT: Final = re.compile(r"s3://([^/]+)/(.+)", re.DOTALL)
 
 
@@ -77,13 +82,13 @@ def main(args: argparse.Namespace) -> int:
 
     async def body(session: Session) -> int:
         planned: list[tuple[Document, Planned]] = [
-            (d, await view_of(d.kind, "plan").plan(session, d, options)) for d in found.documents
+            (d, await plan_of(d.kind)(session, d, options)) for d in found.documents
         ]
         if args.output == "json":
-            found_by = {view_of(kind, "").KEY: kind for kind in KINDS}
+            kinds_by_key = {key_of(kind): kind for kind in KINDS}
             print(
                 json_text(
-                    {key: [p.json for d, p in planned if d.kind == kind] for key, kind in found_by.items()}
+                    {k: [p.json for d, p in planned if d.kind == kind] for k, kind in kinds_by_key.items()}
                 )
             )
         else:
@@ -152,6 +157,20 @@ class Planned(msgspec.Struct, frozen=True):
     text: list[str]
     json: dict[str, Any]
     faults: list[str]  # each with its line; any fault means exit code 1
+
+
+Plan = Callable[[Session, Document, PlanOptions], Awaitable[Planned]]
+
+
+def plan_of(kind: KindInfo) -> Plan:
+    """`plan` of the kind. Loaded when it is needed: boto3 takes half a second."""
+    plan: Plan = import_module(f"caretaker.cli.{kind.package}.plan").plan
+    return plan
+
+
+def key_of(kind: KindInfo) -> str:
+    """The key of the kind's resources in the JSON of `plan`."""
+    return str(import_module(f"caretaker.cli.{kind.package}").KEY)
 
 
 def refused(title: str, head: dict[str, Any], faults: list[str], notes: list[str]) -> Planned:

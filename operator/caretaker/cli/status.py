@@ -9,21 +9,24 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from importlib import import_module
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from caretaker.cli.common import CommandError, Session, command, execute, view_of
+from caretaker.cli.common import CommandError, Session, command, execute
 from caretaker.cli.text import age, cut, one_line, show, terminal_width
 from caretaker.kube.watches import Watches
-from caretaker.registry import KINDS
+from caretaker.registry import KINDS, KindInfo
 
 _SYNC_SECONDS: Final = 30.0  # seconds until every watch has its first list
 _READ_INTERVAL: Final = 0.25  # seconds between two reads, so that many changes cost little
 _CLOCK_INTERVAL: Final = 1.0  # the clock at the end of the line
 
 M = TypeVar("M")
+# Prints the state of the resource of this name (name, -o, --watch); returns the exit code.
+Status = Callable[[Session, str, str | None, bool], Awaitable[int]]
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -52,10 +55,15 @@ def main(args: argparse.Namespace) -> int:
     """Exit code 0 when it could be read; with --watch, 1 when it ended in a failure."""
 
     async def body(session: Session) -> int:
-        code: int = await view_of(args.kind, "status").status(session, args.name, args.output, args.watch)
-        return code
+        return await status_of(args.kind)(session, args.name, args.output, args.watch)
 
     return execute(args, body)
+
+
+def status_of(kind: KindInfo) -> Status:
+    """`status` of the kind. Loaded when it is needed: boto3 takes half a second."""
+    status: Status = import_module(f"caretaker.cli.{kind.package}.status").status
+    return status
 
 
 # ---------------------------------------------------------------- --watch

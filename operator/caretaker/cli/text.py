@@ -1,7 +1,8 @@
-"""Text for people: tables, ages, a progress bar, problems with actions, colours where they are wanted.
+"""Text for people: tables, ages, a progress bar, problems with actions, colours where they are wanted. And
+the first fields of `status -o json`.
 
-Pure except for the look at stdout. Every output can be understood without colour. Each kind has its own
-positive conditions, normal reasons and actions.
+Pure except for the look at stdout. Every output can be understood without colour. Problems are found from
+conditions; each kind gives its positive conditions, normal reasons and actions.
 """
 
 import re
@@ -18,12 +19,8 @@ from caretaker.api.times import parse_time
 from caretaker.daemontask.decision import State
 from caretaker.settings import colour_wanted
 
-# For plan, which calls AWS with the user's credentials.
+# For commands that call AWS with the user's credentials.
 CREDENTIALS_ADVICE: Final = "give yourself AWS credentials, as by AWS_PROFILE=...; the operator has its own"
-ASKED_AS_YOU: Final = (
-    "{} was asked as you, with credentials of the standard chain (AWS_PROFILE, ...), and not as the "
-    "operator: AWS may allow the operator calls that it refuses you"
-)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 BAR: Final = 24
 Numbers = Mapping[State, int]  # nodes in each state

@@ -7,7 +7,9 @@ import pytest
 
 from caretaker import __version__
 from caretaker.cli import main
-from caretaker.cli.common import explain, named, names_in, view_of
+from caretaker.cli.common import explain, named, names_in
+from caretaker.cli.plan import key_of, plan_of
+from caretaker.cli.status import status_of
 from caretaker.kube.errors import ApiError
 from caretaker.registry import KINDS, KindInfo
 from testing import manifests
@@ -173,8 +175,9 @@ def test_a_resource_is_named_as_kubectl_does(words: list[str], kind: str) -> Non
 def test_every_kind_is_shown_and_named_as_in_its_crd(kind: KindInfo) -> None:
     crd = manifests.load((ROOT / "crds" / f"{kind.plural}.yaml").read_text())
     assert crd["spec"]["names"]["shortNames"] == [kind.short]
-    assert all(callable(getattr(view_of(kind, name), name)) for name in ("plan", "status"))
-    assert [other for other in KINDS if view_of(other, "").KEY == view_of(kind, "").KEY] == [kind]
+    assert callable(plan_of(kind))
+    assert callable(status_of(kind))
+    assert [other for other in KINDS if key_of(other) == key_of(kind)] == [kind]
 
 
 def test_nodes_are_named_once() -> None:

@@ -18,8 +18,8 @@ from caretaker.aws.identity import ClientKey
 from caretaker.aws.services import read_only
 from caretaker.aws.session import Options
 from caretaker.cli.manifest import Document
-from caretaker.cli.plan import Planned, Proposal, noted, refused
-from caretaker.cli.text import ASKED_AS_YOU, CREDENTIALS_ADVICE, cell, number, one_line, section
+from caretaker.cli.plan import ASKED_AS_YOU, Planned, Proposal, noted, refused
+from caretaker.cli.text import CREDENTIALS_ADVICE, cell, number, one_line, section
 from caretaker.daemontask.ecs import check
 from caretaker.daemontask.ecs.check import ABSENT, Answer, ServiceState, UnclearError
 from caretaker.daemontask.ecs.worker import listed, send

@@ -23,8 +23,8 @@ from caretaker.aws.session import Options
 from caretaker.cli.common import Session
 from caretaker.cli.imds import status as view
 from caretaker.cli.manifest import Document
-from caretaker.cli.plan import Planned, PlanOptions, noted, propose, refused
-from caretaker.cli.text import ASKED_AS_YOU, age, number, one_line, section
+from caretaker.cli.plan import ASKED_AS_YOU, Planned, PlanOptions, noted, propose, refused
+from caretaker.cli.text import age, number, one_line, section
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import BATCH, EnforceInput
 from caretaker.imds.gather import gather

@@ -14,10 +14,10 @@ from caretaker.api.s3refresh import Filter, Spec
 from caretaker.api.times import format_time
 from caretaker.cli.common import Session
 from caretaker.cli.manifest import Document
-from caretaker.cli.plan import Planned, PlanOptions, Proposal, noted, propose, refused
+from caretaker.cli.plan import ASKED_AS_YOU, Planned, PlanOptions, Proposal, noted, propose, refused
 from caretaker.cli.s3refresh.aws_state import AwsState, QueueState, faults_of, observe
 from caretaker.cli.s3refresh.status import listed, names_in, next_json, when, why
-from caretaker.cli.text import ASKED_AS_YOU, age, cell, number, one_line, section, table
+from caretaker.cli.text import age, cell, number, one_line, section, table
 from caretaker.s3refresh import match
 from caretaker.s3refresh.debounce import DirtyScope
 from caretaker.s3refresh.envelope import ObjectEvent
