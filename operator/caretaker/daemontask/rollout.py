@@ -6,7 +6,7 @@ begins the run; retries go on, and show whether the run or a node is at fault. O
 rollout is finished. Later failures, of nodes that join or reboot, pause nothing: while more than
 maxFailedNodes have come since the last success, nodes begin one at a time, and the next success ends that.
 
-The beginning of a rollout is stored nowhere else: a first pass over a revision knows it, the later ones go by
+The beginning of a rollout has no field of its own: a first pass over a revision knows it, later ones go by
 the status that it wrote.
 """
 

@@ -1,6 +1,7 @@
 """The status after a pass, and when the next one comes without an event.
 
-Pure: (Snapshot, Plan, Outcome) -> Status, equal to the one that stands when nothing has changed.
+Pure: (Snapshot, Plan, Outcome) -> Status, equal to the one that stands when nothing has changed; (Plan,
+Outcome, times) -> the seconds until the next pass.
 """
 
 import heapq

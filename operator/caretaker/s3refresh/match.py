@@ -1,4 +1,4 @@
-"""Which events count, and which folders of which targets they make stale.
+"""Which events count, which folders of which targets they make stale, and where a file share is.
 
 Pure. A share is matched by its bucket and its prefix; several may serve one bucket, and all of them count.
 

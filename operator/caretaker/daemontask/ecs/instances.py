@@ -1,9 +1,10 @@
-"""The container instances of a cluster that count. It separates events that change their number from others.
+"""The container instances of a cluster that count. It parses the events of the queue, and separates those
+that change the number of instances from the others.
 
-Pure. Input: the bodies of EventBridge events "ECS Container Instance State Change" (ECS developer guide);
-other fields are ignored, since AWS adds fields. An agent that connects, a task that starts, a drain where
-DRAINING counts: each makes an event, and none changes the number. The state is lost with the process and read
-again with a list.
+Pure. Inputs: the instances of a list, and the bodies of EventBridge events "ECS Container Instance State
+Change" (ECS developer guide); other fields are ignored, since AWS adds fields. An agent that connects, a task
+that starts, a drain where DRAINING counts: each makes an event, and none changes the number. The state is
+lost with the process and read again with a list.
 """
 
 import re
