@@ -21,6 +21,7 @@ from caretaker.api.imds import (
     Spec,
     Status,
     Summary,
+    UnexpectedResult,
 )
 from caretaker.imds.conditions import StatusInput
 from caretaker.imds.enforce import Enforced
@@ -164,14 +165,19 @@ CHANGED = (
 )
 
 
-def test_canary_and_breaker_stand_while_it_is_suspended_and_end_with_enforce() -> None:
-    plan = Plan(summary=BAD, enforced=Enforced(canary=CANARY, changed=CHANGED, breaker=BREAKER))
-    once = status_of(view(), plan, NOW)
+UNEXPECTED = (UnexpectedResult("n", "i-1", "Blocked", NOW),)
+
+
+def test_what_enforce_keeps_stands_while_it_is_suspended_and_ends_with_enforce() -> None:
+    enforced = Enforced(canary=CANARY, changed=CHANGED, breaker=BREAKER)
+    once = status_of(view(), Plan(summary=BAD, enforced=enforced, unexpected=UNEXPECTED), NOW)
     assert (once.canary, once.changed, once.breaker) == (CANARY, CHANGED, BREAKER)
+    assert once.unexpected == UNEXPECTED
     suspended = status_of(view(once, spec=Spec(Options(2), mode="Enforce", suspend=True)), Plan(), LATER)
     assert (suspended.canary, suspended.changed, suspended.breaker) == (CANARY, CHANGED, BREAKER)
+    assert suspended.unexpected == UNEXPECTED
     audits = status_of(view(suspended), Plan(summary=BAD), LATER)
-    assert (audits.canary, audits.changed, audits.breaker) == (None, (), None)
+    assert (audits.canary, audits.changed, audits.breaker, audits.unexpected) == (None, (), None, ())
 
 
 def test_progress_is_no_warning_and_a_canary_that_passed_is_told_once() -> None:
