@@ -41,7 +41,8 @@ KEYS: Final = 1000
 LEVELS: Final = 500
 MIB: Final = 1 << 20
 SPEC: Final = 250 * 1024  # bytes of a template
-ANNOTATED: Final = 8  # tasks with as many annotations as there may be
+TASKS: Final = 8  # small ones, or as many with as many annotations as there may be
+SMALL: Final = f"{TASKS} small tasks"
 SETTLE: Final = 65.0  # the largest loop lag is of the last minute
 LOOK: Final = 0.1
 LAG_LOOKS: Final = 200  # looks between two readings of the largest loop lag, which is of the last minute
@@ -127,31 +128,38 @@ async def run() -> list[Figure]:
             ]
             for name, attack in ATTACKS.items():
                 found += await _under(place, name, attack, quiet)
+            small, _ = await _during(place, "small", _small_tasks)
+            await _clean(place)
+            found.append(Figure(f"{SMALL}: node Ready -> Pod / quiet", small.join / quiet.join, "x"))
+            found += await _under(place, "annotated tasks", _annotated_tasks, small, SMALL)
     return found
 
 
 async def _under(
-    place: Place, name: str, attack: "Callable[[Place], Awaitable[str]]", quiet: Times
+    place: Place, name: str, attack: "Attack", usual: Times, than: str = "quiet"
 ) -> list[Figure]:
-    """The figures of one attack: it goes on while the other tenant is timed. The memory of attacks before is
-    no part of it."""
+    """The figures of one attack. The memory of attacks before is no part of it."""
     health, rss = Health(place.process), _rss(place.process)
     async with health.watched():
-        attacking = asyncio.ensure_future(attack(place))
-        times = await _timed(place, name.partition(" ")[0])
-        note = await attacking
+        times, note = await _during(place, name.partition(" ")[0], attack)
     lag, p99 = 1000 * health.lag, 1000 * health.lag_p99
     say(f"{name}: lag {lag:.0f} ms, p99 {p99:.0f} ms, /healthz {1000 * health.slowest:.0f} ms; {note}")
     await _clean(place)
-    await asyncio.sleep(SETTLE)
     return [
         Figure(f"{name}: loop lag max", lag, "ms", "<= 250", note),
         Figure(f"{name}: loop lag p99", p99, "ms", "<= 50"),
         Figure(f"{name}: /healthz max", 1000 * health.slowest, "ms", "<= 500"),
         Figure(f"{name}: RSS above quiet", health.rss - rss, "MiB", "<= 40"),
-        Figure(f"{name}: node Ready -> Pod / quiet", times.join / quiet.join, "x", "<= 1.5"),
-        Figure(f"{name}: event -> refresh / quiet", times.event / quiet.event, "x", "<= 1.5"),
+        Figure(f"{name}: node Ready -> Pod / {than}", times.join / usual.join, "x", "<= 1.5"),
+        Figure(f"{name}: event -> refresh / {than}", times.event / usual.event, "x", "<= 1.5"),
     ]
+
+
+async def _during(place: Place, name: str, attack: "Attack") -> tuple[Times, str]:
+    """(the times of the other tenant while it goes on, its note)."""
+    attacking = asyncio.ensure_future(attack(place))
+    times = await _timed(place, name)
+    return times, await attacking
 
 
 def _rss(process: OperatorProcess) -> float:
@@ -265,23 +273,34 @@ async def _sent(place: Place, bodies: list[str]) -> str:
 
 
 async def _specs(place: Place) -> str:
-    """DaemonTasks as large as they may be: terms, tolerations, variables, annotations. Most select the nodes
-    that join."""
+    """DaemonTasks as large as they may be: terms, tolerations, variables. Most select the nodes that join."""
     url = path("daemontasks", "default")
     for name, spec in SPECS.items():
         body = task(f"attack-{name}")
         body["spec"]["template"]["spec"] |= spec
-        await place.admin.create(url, body)
-    for number in range(ANNOTATED):
-        body = task(f"attack-annotations-{number}")
-        body["metadata"]["annotations"] = _annotations()
         await place.admin.create(url, body)
     await asyncio.sleep(SETTLE / 2)
     for name in SPECS:  # a template that changes runs anew everywhere
         patch = {"spec": {"template": {"metadata": {"labels": {"round": "2"}}}}}
         await place.admin.patch(path("daemontasks", "default", f"attack-{name}"), patch)
     await asyncio.sleep(SETTLE / 2)
-    return ", ".join((*SPECS, "annotations"))
+    return ", ".join(SPECS)
+
+
+async def _small_tasks(place: Place, annotations: dict[str, str] | None = None) -> str:
+    """DaemonTasks that anybody may have."""
+    for number in range(TASKS):
+        body = task(f"attack-{number}")
+        body["metadata"]["annotations"] = annotations or {}
+        await place.admin.create(path("daemontasks", "default"), body)
+    await asyncio.sleep(SETTLE)
+    return f"{TASKS} tasks"
+
+
+async def _annotated_tasks(place: Place) -> str:
+    """As many, with as many annotations as there may be: the times are compared with those of the small
+    ones."""
+    return await _small_tasks(place, _annotations())
 
 
 def _annotations() -> dict[str, str]:
@@ -339,7 +358,8 @@ async def _crowd(place: Place) -> str:
     return f"{scrapes} scrapes answered, {kept} connections kept"
 
 
-ATTACKS: Final = {
+Attack = Callable[[Place], Awaitable[str]]
+ATTACKS: Final[dict[str, Attack]] = {
     "keys of 500 levels": _keys,
     "messages of each alphabet": _messages,
     "specs of 250 KiB": _specs,
@@ -348,9 +368,9 @@ ATTACKS: Final = {
 
 
 async def _clean(place: Place) -> None:
-    """What the attacker made goes."""
+    """What the attacker made goes, and so does the largest loop lag."""
     for plural in ("daemontasks", "s3aggregatedrefreshes"):
         for one in await place.admin.list(path(plural, "default")):
             if (name := one["metadata"]["name"]).startswith("attack-"):
                 await place.admin.delete(path(plural, "default", name))
-    await asyncio.sleep(5)
+    await asyncio.sleep(SETTLE)
