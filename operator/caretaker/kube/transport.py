@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Self
@@ -76,6 +78,50 @@ class Request(msgspec.Struct, frozen=True):
         return query
 
 
+class Slots:
+    """Limits the requests at a time. Waiting groups take turns: hundreds of Pods that the tasks of one
+    namespace create delay another namespace's request by one of them."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # the next group comes first
+
+    @asynccontextmanager
+    async def slot(self, group: Hashable) -> AsyncIterator[None]:
+        """Waits for a slot, and holds it."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._turn(group)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _turn(self, group: Hashable) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(group, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it has the slot, and was cancelled before it knew
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Gives a slot to the next group; a cancelled request has no turn."""
+        while self._waiting:
+            group = next(iter(self._waiting))
+            turns = self._waiting.pop(group)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[group] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
 class Transport:
     """One API server.
 
@@ -95,9 +141,9 @@ class Transport:
         self.write_seconds = WRITE_SECONDS
         self._rest_config = rest_config
         self._namespace = namespace
-        # A semaphore instead of the connector's limit: a write waits here before its guard is asked and
-        # its timeout starts, and neither a watch nor the Lease ever queues behind a burst of writes.
-        self._slots = asyncio.Semaphore(pool)
+        # Instead of the connector's limit: a write waits here before its guard is asked and its timeout
+        # starts, and neither a watch nor the Lease ever queues behind a burst of writes.
+        self._slots = Slots(pool)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -140,7 +186,7 @@ class Transport:
         guard refuses a write, which then was not sent, and ApiError.
         """
         _check_path(request.verb, request.path)
-        async with contextlib.nullcontext() if urgent else self._slots:
+        async with contextlib.nullcontext() if urgent else self._slots.slot(_group_of(request.path)):
             generation = self._rest_config.generation
             try:
                 return await self._send(request, guarded=not urgent)
@@ -287,6 +333,11 @@ def resource_of(path: str) -> str:
     if len(parts) > 2 and parts[0] == "namespaces":
         parts = parts[2:]
     return parts[0] if parts else ""
+
+
+def _group_of(path: str) -> tuple[str, str]:
+    """(namespace, plural) of an API path."""
+    return path.partition("/namespaces/")[2].partition("/")[0], resource_of(path)
 
 
 async def read(response: aiohttp.ClientResponse, most: int) -> bytes | None:

@@ -24,7 +24,7 @@ from caretaker.obs.metrics import Metrics
 from caretaker.runtime import permission_conditions
 from caretaker.runtime.cpu import CpuThrottle, new_task, with_condition
 from caretaker.runtime.events import EventRecorder
-from caretaker.runtime.work_queue import CONFLICT_MAX, PER_NAMESPACE, Key, WorkQueue
+from caretaker.runtime.work_queue import CONFLICT_MAX, WORKERS, Key, WorkQueue
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class Controller:
         recorder: EventRecorder,
         metrics: Metrics,
         on_gone: Callable[[Key], None],
-        workers: int = 4 * PER_NAMESPACE,
+        workers: int = WORKERS,
         cpu: CpuThrottle | None = None,
     ) -> None:
         self._client = client

@@ -5,8 +5,8 @@ share a pass; while events keep coming a key runs once a second. An urgent event
 lets something start, need not wait for the second to end: each key has URGENT passes in hand, one more
 every second. A key is never processed twice at once: an event during its pass runs it again afterwards.
 A key whose resource took more than its share of CPU, or is large, is paused despite events. Failures
-back off per key, exponentially and with jitter. A namespace has PER_NAMESPACE passes at a time: some
-take seconds, and the workers are for all namespaces.
+back off per key, exponentially and with jitter. A namespace has PER_NAMESPACE passes of a kind at a time:
+some take seconds, and the workers are for all namespaces and kinds.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ import msgspec
 
 COLLAPSE: Final = 0.05  # seconds
 STORM_INTERVAL: Final = 1.0
-PER_NAMESPACE: Final = 8  # passes at a time; a quarter of the workers
+PER_NAMESPACE: Final = 6  # passes of a kind at a time
+WORKERS: Final = 6 * PER_NAMESPACE
 URGENT: Final = 5  # passes that may follow each other without a second between them
 BACKOFF_BASE: Final = 0.5
 BACKOFF_MAX: Final = 300.0
@@ -41,6 +42,11 @@ class Key(msgspec.Struct, frozen=True, order=True):
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
+    @property
+    def group(self) -> tuple[str, str]:
+        """(kind, namespace): its passes at a time are limited."""
+        return self.kind, self.namespace
+
 
 class WorkQueue:
     """Keys that want a pass, each at its time. For one event loop; times are `clock` seconds."""
@@ -58,8 +64,9 @@ class WorkQueue:
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
         self._busy: set[Key] = set()
-        self._running: Counter[str] = Counter()  # by namespace
-        self._held: dict[str, list[tuple[float, Key]]] = {}  # due, in namespaces with no pass free; heaps
+        self._running: Counter[tuple[str, str]] = Counter()  # by group
+        # Due, of groups with no pass free; heaps.
+        self._held: dict[tuple[str, str], list[tuple[float, Key]]] = {}
         self._started: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
         self._paused: dict[Key, float] = {}  # until when
@@ -140,7 +147,7 @@ class WorkQueue:
             if key is not None:
                 waited = now - self._due.pop(key)
                 self._busy.add(key)
-                self._running[key.namespace] += 1
+                self._running[key.group] += 1
                 self._started[key] = now
                 self._paused.pop(key, None)
                 return key, waited
@@ -158,13 +165,13 @@ class WorkQueue:
     def done(self, key: Key) -> None:
         """The key may be handed out again."""
         self._busy.discard(key)
-        self._running[key.namespace] -= 1
-        if held := self._held.get(key.namespace):
+        self._running[key.group] -= 1
+        if held := self._held.get(key.group):
             heapq.heappush(self._heap, heapq.heappop(held))
             self._changed.set()
-        elif not self._running[key.namespace]:
-            del self._running[key.namespace]
-            self._held.pop(key.namespace, None)
+        elif not self._running[key.group]:
+            del self._running[key.group]
+            self._held.pop(key.group, None)
         if key in self._due:
             heapq.heappush(self._heap, (self._due[key], key))
             self._changed.set()
@@ -189,7 +196,7 @@ class WorkQueue:
             if due > now:
                 return None
             heapq.heappop(self._heap)
-            if self._running[key.namespace] < PER_NAMESPACE:
+            if self._running[key.group] < PER_NAMESPACE:
                 return key
-            heapq.heappush(self._held.setdefault(key.namespace, []), (due, key))
+            heapq.heappush(self._held.setdefault(key.group, []), (due, key))
         return None

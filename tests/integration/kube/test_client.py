@@ -321,6 +321,22 @@ class TestWrite:
                 await second
         assert len(api.requests) == 1
 
+    async def test_a_namespaces_burst_delays_another_by_one_request(
+        self, api: FakeApiServer, tmp_path: Path
+    ) -> None:
+        api.on("POST", "/api/v1/namespaces/a/pods", replying(NODE))
+        api.on("POST", "/api/v1/namespaces/b/pods", replying(NODE))
+        api.on("PATCH", "/apis/caretaker.dev/v1alpha1/namespaces/a/daemontasks/t/status", replying(NODE))
+        async with await KubeClient.connect(api.kubeconfig(tmp_path), pool=1) as client:
+            burst = [client.create("/api/v1/namespaces/a/pods", {}) for _ in range(5)]
+            other = client.create("/api/v1/namespaces/b/pods", {})
+            url = "/apis/caretaker.dev/v1alpha1/namespaces/a/daemontasks/t/status"
+            await asyncio.gather(*burst, other, client.patch(url, {}))
+        assert [request.path.rpartition("namespaces/")[2] for request in api.requests] == [
+            *("a/pods", "a/pods", "b/pods", "a/daemontasks/t/status"),
+            *("a/pods", "a/pods", "a/pods"),
+        ]
+
     async def test_the_lease_does_not_queue_behind_writes(self, api: FakeApiServer, tmp_path: Path) -> None:
         api.on("POST", NODES, hang)
         api.on("GET", NODES, replying(NODE))

@@ -272,11 +272,29 @@ async def test_long_passes_of_a_namespace_leave_workers_to_the_others(queue: Wor
         await taken(queue, 0.01)
 
 
-KEYS = st.builds(Key, st.just("DaemonTask"), st.sampled_from("ab"), st.integers(0, 20).map(str))
+async def test_long_passes_of_a_kind_leave_passes_of_its_namespace_to_the_others(
+    queue: WorkQueue, clock: Clock
+) -> None:
+    for key in keys("many", 2 * PER_NAMESPACE):
+        queue.add(key)
+    clock.now += COLLAPSE
+    for _ in range(PER_NAMESPACE):
+        await taken(queue)
+    queue.add(refresh := Key("S3AggregatedRefresh", "many", "refresh"))
+    clock.now += COLLAPSE
+    assert await taken(queue) == refresh
+
+
+KEYS = st.builds(
+    Key,
+    st.sampled_from(["DaemonTask", "S3AggregatedRefresh"]),
+    st.sampled_from("ab"),
+    st.integers(0, 20).map(str),
+)
 
 
 class Passes(RuleBasedStateMachine):
-    """A namespace has PER_NAMESPACE passes at a time, no key has two, and each event has its pass."""
+    """A group has PER_NAMESPACE passes at a time, no key has two, and each event has its pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -315,7 +333,7 @@ class Passes(RuleBasedStateMachine):
         except TimeoutError:
             return False
         assert len(set(self.running)) == len(self.running)
-        assert max(Counter(key.namespace for key in self.running).values()) <= PER_NAMESPACE
+        assert max(Counter(key.group for key in self.running).values()) <= PER_NAMESPACE
         return True
 
     def teardown(self) -> None:
