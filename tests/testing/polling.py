@@ -10,7 +10,7 @@ from awsdoubles.clients import REGION
 from awsdoubles.envelopes import Queue
 from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.aws.identity import ClientKey
-from caretaker.s3refresh.poller import Poller
+from caretaker.s3refresh.receiver import Poller
 from caretaker.s3refresh.snapshot import Message
 from testing.s3refreshes import reading
 

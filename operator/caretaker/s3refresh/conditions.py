@@ -75,7 +75,7 @@ def conditions_of(snapshot: Snapshot, plan: Plan) -> Iterable[Condition]:
     elif status != "True":
         yield condition(c.RECONCILING, "True", reason, message)
     if snapshot.reception.malformed:
-        text = f"messages of the last hour could not be read, the latest: {snapshot.reception.fault}"
+        text = f"messages of the last hour could not be read, the latest: {snapshot.reception.malformed}"
         yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, text)
     if snapshot.read.spec is not None and snapshot.read.spec.suspend:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is received")
@@ -238,7 +238,7 @@ def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:
         )
         return "False", Reason.DEAD_LETTERS, message
     if snapshot.reception.malformed and snapshot.plan_input.malformed == "DeadLetter":
-        message = f"messages that could not be read may be events, the latest: {snapshot.reception.fault}"
+        message = f"messages that could not be read may be events, the latest: {snapshot.reception.malformed}"
         return "False", Reason.UNREADABLE, message
     return None
 

@@ -185,7 +185,7 @@ def _state(worker: Worker | None, setup: Setup, read: Read) -> WorkerState:
     """The state of the worker, as far as it stays once apply.py has set it up."""
     if worker is None:
         return WorkerState()
-    state = worker.state(time.monotonic())
+    state = worker.state()
     if worker.config != setup.config:  # its tasks begin anew, or pause
         state = msgspec.structs.replace(
             state, discovery=Discovery(), queue=QueueView(), reception=Reception()

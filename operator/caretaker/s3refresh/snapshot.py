@@ -143,8 +143,7 @@ class Reception(msgspec.Struct, frozen=True):
     behind: bool = False  # the source queue may hold messages that have not been received
     problem: str = ""  # why a queue cannot be received from
     code: str = ""  # the problem's class
-    malformed: int = 0  # messages of late that could not be read
-    fault: str = ""  # of the last of them
+    malformed: str = ""  # the fault of a message of the last hour
 
 
 class SecretRead(msgspec.Struct, frozen=True):

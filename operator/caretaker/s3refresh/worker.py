@@ -205,14 +205,14 @@ class Worker:
 
     # ---------------------------------------------------------------- for a pass
 
-    def state(self, clock: float) -> WorkerState:
+    def state(self) -> WorkerState:
         """What a pass reads."""
         return WorkerState(
             memory=self.memory,
             running=self.calls.running,
             discovery=self.discoverer.discovery,
             queue=self.inspector.view,
-            reception=self.receiver.reception(clock),
+            reception=self.receiver.reception(),
         )
 
     # ---------------------------------------------------------------- after a pass

@@ -106,11 +106,11 @@ async def test_a_queue_that_is_not_there_is_told_and_read_once_it_is(aws: Aws, c
     queue = aws.queue()
     aws.sqs.delete_queue(QueueUrl=queue.url)
     async with polling(calls, aws.url, queue) as at_work:
-        await at_work.until(lambda: at_work.poller.problems.current is not None)
-        assert at_work.poller.problems.current is not None
-        assert at_work.poller.problems.current.not_found
+        await at_work.until(lambda: at_work.poller.problem is not None)
+        assert at_work.poller.problem is not None
+        assert at_work.poller.problem.not_found
         name = queue.url.rpartition("/")[2]
         aws.sqs.create_queue(QueueName=name)
         aws.sqs.send_message(QueueUrl=queue.url, MessageBody='{"Event": "s3:TestEvent"}')
         await at_work.until(lambda: bool(at_work.waiting()))
-        assert at_work.poller.problems.current is None
+        assert at_work.poller.problem is None

@@ -12,8 +12,9 @@ from awsdoubles.sqsproxy.proxy import SqsProxy
 from awsdoubles.sqsproxy.rules import Match, Slow
 from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.kube.errors import NotLeader
-from caretaker.s3refresh import inflight, poller
-from caretaker.s3refresh.poller import BATCH, MOST_RECEIVES
+from caretaker.runtime import queue_consumer
+from caretaker.runtime.queue_consumer import BATCH, MOST_RECEIVES
+from caretaker.s3refresh import inflight
 from testbed.paths import CHECKOUT
 from testing.aws import Aws
 from testing.polling import OWNER, TIMEOUT, Polling, polling
@@ -81,7 +82,7 @@ async def test_what_concerns_two_readers_is_deleted_when_both_are_done(aws: Aws,
 async def test_what_one_reader_keeps_is_not_deleted_by_the_other(
     last: str, aws: Aws, calls: AwsCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(queue_consumer, "AGAIN_SECONDS", 0)
     queue = aws.queue()
     send(aws, queue, completion("n-1"))
     async with polling(calls, aws.url, queue) as at_work:
@@ -110,7 +111,7 @@ async def test_a_reader_of_completions_never_deletes_what_it_is_not_asked_about(
         again = at_work.poller.received
         await at_work.until(lambda: at_work.poller.received >= again + 2)
         assert at_work.waiting(OTHER) == ()
-        assert at_work.poller.deletions.deleted == 2
+        assert at_work.poller.deleted == 2
         at_work.join(OWNER, owner=True)
         await at_work.until(lambda: len(at_work.waiting(OWNER)) == 2)
         await left(aws, queue, 0, at_work, OWNER, OTHER)

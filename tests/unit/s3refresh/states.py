@@ -197,12 +197,12 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         {c.CAUGHT_UP: ("False", "CompletionLost")},
     ),
     "messages that cannot be read": (
-        view(malformed=2, fault="no JSON"),
+        view(malformed="no JSON"),
         ("True", "Consuming"),
         {c.MALFORMED_MESSAGES: ("True", "Unreadable"), c.CAUGHT_UP: ("False", "Unreadable")},
     ),
     "messages of another sender, which are discarded": (
-        view(malformed=2, fault="no JSON", malformed_are="Discard"),
+        view(malformed="no JSON", malformed_are="Discard"),
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("True", "UpToDate")},
     ),

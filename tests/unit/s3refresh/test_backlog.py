@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from caretaker.aws.errors import AwsError, ErrorClass
-from caretaker.s3refresh.poller import BATCH, Poller
+from caretaker.runtime.queue_consumer import BATCH
+from caretaker.s3refresh.receiver import Poller
 from fakes.virtualtime import run
 from testing.s3refreshes import reading
 
@@ -72,9 +73,9 @@ async def test_short_polls_that_the_spec_asks_for_say_nothing_of_the_rest() -> N
 
 async def test_a_flood_of_malformed_messages_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     poller, _ = await after(BATCH, BATCH, BATCH)
-    assert poller.malformed.count == 3 * BATCH
+    assert poller.received == 3 * BATCH
     assert [one for one in caplog.messages if "cannot be read" in one] == [
-        f"message 0 cannot be read: {poller.malformed.fault}"
+        f"message 0 cannot be read: {poller.malformed(1.0)}"
     ]
 
 
@@ -135,6 +136,6 @@ async def test_a_message_that_is_settled_does_not_wait_for_the_next_pass() -> No
     assert len(settled) == 3
     deletion = poller.settle("owner", settled, [])
     assert poller.messages.waiting("owner")[0] == ()
-    assert poller.deletions.deleted == 0
+    assert poller.deleted == 0
     await deletion
-    assert poller.deletions.deleted == 3
+    assert poller.deleted == 3

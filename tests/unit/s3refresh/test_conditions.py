@@ -259,7 +259,7 @@ class TestEvents:
         assert self.of(view(), lost) == [
             ("Warning", "CompletionLost", "share-1: the end of its refresh was not heard of")
         ]
-        assert self.of(view(), view(malformed=1, fault="x")) == [
+        assert self.of(view(), view(malformed="x")) == [
             ("Warning", "MalformedMessages", "messages of the last hour could not be read, the latest: x")
         ]
 

@@ -9,12 +9,8 @@ import pytest
 from caretaker.aws.session import Options
 from caretaker.aws.threads import LongPolls
 from caretaker.daemontask.ecs import reader
-from caretaker.s3refresh.poller import (
-    BATCH,
-    MOST_LONG_POLLS,
-    MOST_RECEIVES,
-    Poller,
-)
+from caretaker.runtime.queue_consumer import BATCH, MOST_RECEIVES
+from caretaker.s3refresh.receiver import MOST_LONG_POLLS, Poller
 from testing.s3refreshes import reading
 
 QUEUES: Final = 400

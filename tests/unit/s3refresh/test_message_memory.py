@@ -10,7 +10,7 @@ from caretaker.s3refresh.inflight import (
     InFlightMessages,
     MessageMemory,
 )
-from caretaker.s3refresh.poller import Poller
+from caretaker.s3refresh.receiver import Poller
 from fakes.virtualtime import run
 from testing.s3refreshes import reading
 

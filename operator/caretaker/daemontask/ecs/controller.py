@@ -71,7 +71,7 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
         worker = self._workers.pop(key, None)
         if worker is not None:
             # At once: a new task of this name may join before the worker has ended.
-            ending = asyncio.create_task(_end(worker, self._readers.decrease(key)))
+            ending = asyncio.create_task(_end(worker, self._readers.drop(key)))
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)
 

@@ -86,7 +86,7 @@ class Worker:
             return Queue()
         problem = self.reader.problem
         failure = call_failure(problem, QUEUE) if problem is not None else None
-        return Queue(self.reader.received, failure, self.reader.malformed)
+        return Queue(self.reader.connected, failure, self.reader.fault)
 
     # ---------------------------------------------------------------- events
 

@@ -62,7 +62,7 @@ def test_a_deletion_that_is_refused_is_told_once_and_its_end_too() -> None:
 
 
 def test_a_message_that_cannot_be_read_is_told() -> None:
-    found = states(Queue("{"), lambda reader: reader.malformed.partition(":")[0])
+    found = states(Queue("{"), lambda reader: reader.fault.partition(":")[0])
     assert found == ["", "no JSON"]
 
 
@@ -73,7 +73,7 @@ def test_a_flood_of_malformed_messages_is_one_line(caplog: pytest.LogCaptureFixt
 
 
 def test_a_queue_that_is_read_is_told_once() -> None:
-    assert states(Queue(body()), lambda reader: str(reader.received)) == ["True"]
+    assert states(Queue(body()), lambda reader: str(reader.connected)) == ["True"]
 
 
 def test_tasks_that_read_a_queue_under_one_role_share_its_reader() -> None:

@@ -1,14 +1,11 @@
 """A flood of malformed messages is a line a minute."""
 
 import asyncio
-import logging
 
 import pytest
 
-from caretaker.aws.malformed_log import EVERY_SECONDS, MalformedLog
+from caretaker.runtime.queue_consumer import LOG_SECONDS, MalformedLog
 from fakes.virtualtime import run
-
-LOGGER = logging.getLogger("caretaker.test")
 
 
 async def flood(log: MalformedLog, seconds: int) -> None:
@@ -22,8 +19,8 @@ def test_of_many_one_line_a_minute_has_the_number_and_none_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
-        await flood(MalformedLog(LOGGER), 150)
-        await asyncio.sleep(2 * EVERY_SECONDS)
+        await flood(MalformedLog(), 150)
+        await asyncio.sleep(2 * LOG_SECONDS)
 
     run(scenario())
     lines = [record.getMessage() for record in caplog.records]
@@ -35,18 +32,18 @@ def test_of_many_one_line_a_minute_has_the_number_and_none_is_left_out(
 
 def test_after_a_quiet_minute_the_next_is_written_at_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        log = MalformedLog(LOGGER)
+        log = MalformedLog()
         for number in range(3):
             log.add(f"m-{number}", "no JSON")
             assert len(caplog.records) == number + 1
-            await asyncio.sleep(2 * EVERY_SECONDS + 1)
+            await asyncio.sleep(2 * LOG_SECONDS + 1)
 
     run(scenario())
 
 
 def test_an_id_that_is_none_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        MalformedLog(LOGGER).add("a\nb", "no JSON")
+        MalformedLog().add("a\nb", "no JSON")
 
     run(scenario())
     assert caplog.records[0].getMessage() == "message ? cannot be read: no JSON"

@@ -1,0 +1,276 @@
+"""Consumers of SQS queues. Each kind derives its own: here are receives, deletions, back-off and problems.
+
+Inputs: SQS. Nothing is decided here: a derived class handles the messages, and names those that may be
+deleted. A message that a failed or partial deletion leaves behind is received again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Final, Generic, TypeVar
+
+from caretaker.aws.errors import AwsError, word
+from caretaker.aws.identity import ClientKey
+from caretaker.aws.sqs import Message, Sqs
+from caretaker.aws.threads import LongPolls
+from caretaker.kube.errors import NotLeader
+from caretaker.runtime.tasks import cancel
+
+logger = logging.getLogger(__name__)
+
+BATCH: Final = 10  # messages of one receive or one deletion (SQS's own limit)
+MOST_RECEIVES: Final = 8  # at a time, while each comes back full
+DELETIONS_AT_A_TIME: Final = 8  # batches
+AGAIN_SECONDS: Final = 10  # until a message that was returned may be received again
+BACKOFF_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
+RESTART_SECONDS: Final = 5.0
+REFUSED_SECONDS: Final = 600.0  # for which a refused deletion is reported
+MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is reported
+LOG_SECONDS: Final = 60.0  # between two lines about malformed messages
+RECEIVE: Final = "receive"
+
+T = TypeVar("T")
+
+
+class MalformedLog:
+    """Logs the malformed messages of one queue, of which a sender may send any number: the first at once,
+    then one line a minute with their number."""
+
+    def __init__(self) -> None:
+        self._open = False  # a line was written less than a minute ago
+        self._count = 0  # of messages since then
+        self._last = ("", "")
+
+    def add(self, message_id: str, fault: str) -> None:
+        """A message cannot be read."""
+        self._count += 1
+        self._last = (word(message_id), fault)
+        if not self._open:
+            self._write()
+
+    def _write(self) -> None:
+        self._open = self._count > 0
+        if not self._open:
+            return
+        (message_id, fault), count = self._last, self._count
+        self._count = 0
+        if count == 1:
+            logger.warning("message %s cannot be read: %s", message_id, fault)
+        else:
+            logger.warning(
+                "%d messages cannot be read within a minute, the last, %s: %s", count, message_id, fault
+            )
+        asyncio.get_running_loop().call_later(LOG_SECONDS, self._write)
+
+
+class QueueConsumer:
+    """One queue. `on_change` is called when the queue begins or ceases to work.
+
+    connected   whether a receive has ever come back
+    deleted     messages, repetitions included
+    long_polls  limits those of many queues; None = nothing does
+    """
+
+    def __init__(
+        self,
+        sqs: Sqs,
+        url: str,
+        on_change: Callable[[], None],
+        long_polls: LongPolls | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        self.connected = False
+        self.deleted = 0
+        self.long_polls = long_polls
+        self._sqs = sqs
+        self._url = url
+        self._on_change = on_change
+        self._scale = scale
+        self._deletions = asyncio.Semaphore(DELETIONS_AT_A_TIME)
+        self._errors: dict[str, tuple[AwsError, float]] = {}  # by operation: the last one, and when
+        self._malformed = ("", 0.0)  # the last fault, and when
+        self._malformed_log = MalformedLog()
+
+    @property
+    def problem(self) -> AwsError | None:
+        """Why the queue cannot be read, or messages not be deleted. Receiving goes on for ever; the others
+        happen when there is a reason to: a refusal of one counts for a while only."""
+        since = time.monotonic() - REFUSED_SECONDS
+        found = sorted(self._errors.items(), key=lambda item: item[0] != RECEIVE)
+        return next((error for what, (error, at) in found if what == RECEIVE or at > since), None)
+
+    def _failed(self, operation: str, error: AwsError) -> None:
+        before, _ = self._errors.get(operation, (None, 0.0))
+        self._errors[operation] = (error, time.monotonic())
+        if before is None or str(before) != str(error):
+            logger.warning("the queue cannot be used: %s", error)
+            self._on_change()
+
+    def _recovered(self, operation: str) -> None:
+        if self._errors.pop(operation, None) is not None:
+            self._on_change()
+
+    # ---------------------------------------------------------------- of a derived class
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has no reader."""
+        raise NotImplementedError
+
+    def leave(self, reader: Hashable) -> None:
+        """Remove the reader."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Receive until cancelled."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The queue is not read any more."""
+
+    # ---------------------------------------------------------------- receive
+
+    async def receive(self, number: int, wait: int, visibility: int) -> Sequence[Message]:
+        """At most so many messages."""
+        answer = await self._sqs.receive_message(
+            QueueUrl=self._url,
+            MaxNumberOfMessages=number,
+            WaitTimeSeconds=wait,
+            VisibilityTimeout=visibility,
+        )
+        return answer.get("Messages", [])
+
+    async def receive_all(
+        self, width: int, wait: int, receive: Callable[[int], Awaitable[T]]
+    ) -> tuple[list[T], BaseException | None]:
+        """(the results of so many calls of `receive` at a time, the first error). A long poll waits for its
+        turn: `receive` gets the seconds that it may take."""
+        turn = self.long_polls.slot(wait) if wait and self.long_polls else contextlib.nullcontext(wait)
+        async with turn as seconds:
+            receives = (receive(seconds) for _ in range(width))
+            answers = await asyncio.gather(*receives, return_exceptions=True)
+        error = next((one for one in answers if isinstance(one, BaseException)), None)
+        return [one for one in answers if not isinstance(one, BaseException)], error
+
+    def received_all(self) -> None:
+        """Receives have come back, and none has failed."""
+        self._recovered(RECEIVE)
+        if not self.connected:
+            self.connected = True
+            self._on_change()
+
+    async def back_off(self, error: BaseException, failures: int) -> None:
+        """A receive has failed, after so many failures in a row: wait. Raises anything but AwsError."""
+        if not isinstance(error, AwsError):
+            raise error
+        self._failed(RECEIVE, error)
+        await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)] * self._scale)
+
+    def add_malformed(self, message_id: str, fault: str) -> None:
+        """A message cannot be read."""
+        self._malformed = (fault, time.monotonic())
+        self._malformed_log.add(message_id, fault)
+
+    def malformed(self, scale: float) -> str:
+        """The fault of the latest malformed message; "" when it is older than an hour."""
+        fault, at = self._malformed
+        return fault if fault and time.monotonic() - at < MALFORMED_SECONDS * scale else ""
+
+    # ---------------------------------------------------------------- delete
+
+    async def delete(self, gone: Sequence[str], back: Sequence[str] = ()) -> None:
+        """Delete the messages with the receipt handles `gone`, and return those with `back`."""
+        await asyncio.gather(
+            *(self._send("delete", self._delete, gone[at : at + BATCH]) for at in range(0, len(gone), BATCH)),
+            *(self._send("return", self._again, back[at : at + BATCH]) for at in range(0, len(back), BATCH)),
+        )
+
+    async def _send(
+        self, operation: str, work: Callable[[Sequence[str]], Awaitable[None]], batch: Sequence[str]
+    ) -> None:
+        async with self._deletions:
+            try:
+                await work(batch)
+            except NotLeader as error:
+                logger.info("%d messages come again: %s", len(batch), error)
+            except AwsError as error:
+                logger.warning("%d messages come again: %s", len(batch), error)
+                if not error.transient:
+                    self._failed(operation, error)
+            else:
+                self._recovered(operation)
+
+    async def _delete(self, batch: Sequence[str]) -> None:
+        answer = await self._sqs.delete_message_batch(
+            QueueUrl=self._url,
+            Entries=[{"Id": str(at), "ReceiptHandle": receipt} for at, receipt in enumerate(batch)],
+        )
+        failed = answer.get("Failed", [])  # with HTTP 200
+        self.deleted += len(batch) - len(failed)
+        if failed:
+            code = word(failed[0]["Code"])
+            logger.warning("%d messages not deleted, first: %s; they come again", len(failed), code)
+
+    async def _again(self, batch: Sequence[str]) -> None:
+        await self._sqs.change_message_visibility_batch(
+            QueueUrl=self._url,
+            Entries=[
+                {"Id": str(at), "ReceiptHandle": receipt, "VisibilityTimeout": AGAIN_SECONDS}
+                for at, receipt in enumerate(batch)
+            ],
+        )
+
+
+C = TypeVar("C", bound=QueueConsumer)
+
+
+class Consumers(Generic[C]):
+    """The consumers of a kind, one for each queue: its URL and identity. `name`: of their tasks."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._running: dict[tuple[ClientKey, str], tuple[C, asyncio.Task[None]]] = {}
+
+    def of_queue(self, target: ClientKey, url: str, make: Callable[[], C]) -> C:
+        """The queue's consumer. Readers of one queue share it, with the role session of the first."""
+        address = (target.shared, url)
+        if address not in self._running:
+            made = make()
+            if made.long_polls is not None:
+                made.long_polls.queues += 1
+            self._running[address] = made, asyncio.create_task(_run_forever(made), name=self._name)
+        return self._running[address][0]
+
+    async def leave(self, reader: Hashable) -> None:
+        """Remove the reader. A consumer without readers ends."""
+        await cancel(*self.drop(reader))
+
+    def drop(self, reader: Hashable) -> "list[asyncio.Task[None]]":
+        """As leave(), without waiting; returns the tasks to cancel."""
+        for consumer, _ in self._running.values():
+            consumer.leave(reader)
+        return self._end([address for address, (consumer, _) in self._running.items() if consumer.idle])
+
+    async def close(self) -> None:
+        """End all consumers."""
+        await cancel(*self._end(list(self._running)))
+
+    def _end(self, addresses: Sequence[tuple[ClientKey, str]]) -> "list[asyncio.Task[None]]":
+        ended = [self._running.pop(address) for address in addresses]
+        for consumer, _ in ended:
+            consumer.close()
+            if consumer.long_polls is not None:
+                consumer.long_polls.queues -= 1
+        return [task for _, task in ended]
+
+
+async def _run_forever(consumer: QueueConsumer) -> None:
+    """An unexpected answer must not end the reading."""
+    while True:
+        try:
+            await consumer.run()
+        except Exception:
+            logger.exception("reading a queue failed; again in %.0f s", RESTART_SECONDS)
+        await asyncio.sleep(RESTART_SECONDS)
