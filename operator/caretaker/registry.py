@@ -14,8 +14,9 @@ from caretaker.api.names import API_VERSION
 class KindInfo(msgspec.Struct, frozen=True):
     """A custom resource that this operator keeps.
 
-    short    its name for kubectl
-    package  of its modules: caretaker.<package>.wiring has its WIRING, caretaker.cli.<package> its views
+    short     its name for kubectl
+    package   of its modules: caretaker.<package>.wiring has its WIRING, caretaker.cli.<package> its views
+    plan_key  of its resources in the JSON of `caretaker plan`
     """
 
     kind: str
@@ -23,6 +24,7 @@ class KindInfo(msgspec.Struct, frozen=True):
     namespaced: bool
     short: str
     package: str
+    plan_key: str
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """The API path of one resource; without a name that of all in the namespace; without both of all."""
@@ -32,13 +34,19 @@ class KindInfo(msgspec.Struct, frozen=True):
 
 
 DAEMON_TASK: Final = KindInfo(
-    "DaemonTask", "daemontasks", namespaced=True, short="dtask", package="daemontask"
+    "DaemonTask", "daemontasks", namespaced=True, short="dtask", package="daemontask", plan_key="tasks"
 )
 S3_AGGREGATED_REFRESH: Final = KindInfo(
-    "S3AggregatedRefresh", "s3aggregatedrefreshes", namespaced=True, short="s3ar", package="s3refresh"
+    "S3AggregatedRefresh",
+    "s3aggregatedrefreshes",
+    namespaced=True,
+    short="s3ar",
+    package="s3refresh",
+    plan_key="refreshes",
 )
-
-IMDS_POLICY: Final = KindInfo("IMDSPolicy", "imdspolicies", namespaced=False, short="imdsp", package="imds")
+IMDS_POLICY: Final = KindInfo(
+    "IMDSPolicy", "imdspolicies", namespaced=False, short="imdsp", package="imds", plan_key="policies"
+)
 
 KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH, IMDS_POLICY)
 

@@ -85,12 +85,8 @@ def main(args: argparse.Namespace) -> int:
             (d, await plan_of(d.kind)(session, d, options)) for d in found.documents
         ]
         if args.output == "json":
-            kinds_by_key = {key_of(kind): kind for kind in KINDS}
-            print(
-                json_text(
-                    {k: [p.json for d, p in planned if d.kind == kind] for k, kind in kinds_by_key.items()}
-                )
-            )
+            found_of = {kind.plan_key: [one.json for d, one in planned if d.kind == kind] for kind in KINDS}
+            print(json_text(found_of))
         else:
             print("\n\n".join("\n".join(one.text) for _, one in planned))
             if found.others:
@@ -166,11 +162,6 @@ def plan_of(kind: KindInfo) -> Plan:
     """`plan` of the kind. Loaded when it is needed: boto3 takes half a second."""
     plan: Plan = import_module(f"caretaker.cli.{kind.package}.plan").plan
     return plan
-
-
-def key_of(kind: KindInfo) -> str:
-    """The key of the kind's resources in the JSON of `plan`."""
-    return str(import_module(f"caretaker.cli.{kind.package}").KEY)
 
 
 def refused(title: str, head: dict[str, Any], faults: list[str], notes: list[str]) -> Planned:

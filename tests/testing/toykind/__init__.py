@@ -51,7 +51,7 @@ Its Ready condition has the reason.
 EDITED: Final = {
     "operator/caretaker/registry.py": (
         "KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH, IMDS_POLICY)",
-        'POOL_STAMP: Final = KindInfo("PoolStamp", "poolstamps", True, "pstamp", package="poolstamp")\n'
+        'POOL_STAMP: Final = KindInfo("PoolStamp", "poolstamps", True, "pstamp", "poolstamp", "stamps")\n'
         "KINDS: Final = (DAEMON_TASK, S3_AGGREGATED_REFRESH, IMDS_POLICY, POOL_STAMP)",
     ),
     "helm/caretaker/values.yaml": (

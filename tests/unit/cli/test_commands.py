@@ -8,7 +8,7 @@ import pytest
 from caretaker import __version__
 from caretaker.cli import main
 from caretaker.cli.common import explain, named, names_in
-from caretaker.cli.plan import key_of, plan_of
+from caretaker.cli.plan import plan_of
 from caretaker.cli.status import status_of
 from caretaker.kube.errors import ApiError
 from caretaker.registry import KINDS, KindInfo
@@ -177,7 +177,7 @@ def test_every_kind_is_shown_and_named_as_in_its_crd(kind: KindInfo) -> None:
     assert crd["spec"]["names"]["shortNames"] == [kind.short]
     assert callable(plan_of(kind))
     assert callable(status_of(kind))
-    assert [other for other in KINDS if key_of(other) == key_of(kind)] == [kind]
+    assert [other for other in KINDS if other.plan_key == kind.plan_key] == [kind]
 
 
 def test_nodes_are_named_once() -> None:

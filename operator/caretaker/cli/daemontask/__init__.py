@@ -1,5 +1,1 @@
 """DaemonTask, as `plan` and `status` show it."""
-
-from typing import Final
-
-KEY: Final = "tasks"

@@ -1,5 +1,1 @@
 """IMDSPolicy, as `plan` and `status` show it."""
-
-from typing import Final
-
-KEY: Final = "policies"

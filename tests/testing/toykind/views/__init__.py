@@ -1,5 +1,1 @@
 """PoolStamp, as `plan` and `status` show it."""
-
-from typing import Final
-
-KEY: Final = "stamps"
