@@ -116,28 +116,17 @@ def _conditions(before: Status, after: Status) -> Iterator[Event]:
     if was and not now:
         yield Event("Normal", "Resumed", "desired counts are kept again")
     reported = set()
-    for kind in (c.STALLED, c.DEGRADED):
-        reason = _reason(after, kind)
-        if reason and reason != _reason(before, kind) and reason not in reported:
-            reported.add(reason)
-            yield Event("Warning", reason, _message(after, kind))
-    ready = _reason(after, c.READY)
-    if ready in _REPORTED and ready not in reported and ready != _reason(before, c.READY):
-        yield Event("Warning", ready, _message(after, c.READY))
+    for kind in (c.STALLED, c.DEGRADED, c.READY):
+        found, old = c.find(after.conditions, kind), c.find(before.conditions, kind)
+        if found is None or (kind == c.READY and found.reason not in _REPORTED):
+            continue
+        if found.reason not in reported and (old is None or found.reason != old.reason):
+            reported.add(found.reason)
+            yield Event("Warning", found.reason, found.message)
 
 
 # Reasons of Ready=False without Stalled that need an action in AWS.
 _REPORTED = frozenset((c.EcsReason.ACCESS_DENIED, c.EcsReason.NO_IDENTITY))
-
-
-def _reason(status: Status, kind: str) -> str:
-    found = c.find(status.conditions, kind)
-    return found.reason if found is not None else ""
-
-
-def _message(status: Status, kind: str) -> str:
-    found = c.find(status.conditions, kind)
-    return found.message if found is not None else ""
 
 
 def _is_true(status: Status, kind: str) -> bool:
