@@ -348,6 +348,11 @@ def least(options: DebounceOptions, code: str) -> float:
     return options.min_interval + (CALL_SECONDS if code == UNKNOWN else 0.0)
 
 
+def longest_backoff(options: DebounceOptions) -> float:
+    """Maximum seconds from a failure to the next call."""
+    return max(options.retry_max, least(options, UNKNOWN))
+
+
 def _ended(last: LastCall, request: Request, accepted_at: float, result: Outcome, now: float) -> LastCall:
     last = msgspec.structs.replace(last, completed_at=now, result=result)
     if request.scope.all:

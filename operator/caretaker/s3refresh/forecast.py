@@ -208,12 +208,11 @@ def _due(phase: Phase, read: Read, since: float) -> Next:
 
 def _floor(target: TargetState, options: DebounceOptions, now: float) -> Next:
     """The time before which nothing starts; events do not change it."""
-    called = min(max(target.last.requested_at, target.last.accepted_at), now)
+    called = min(debounce.called_at(target), now)
     interval = called + options.min_interval if called else 0.0
     failure = target.failure
     if failure is not None:
-        longest = now + max(options.retry_max, options.min_interval + debounce.CALL_SECONDS)
-        attempt = min(failure.next_attempt_at, longest)
+        attempt = min(failure.next_attempt_at, now + debounce.longest_backoff(options))
         if attempt >= interval:
             return Next("Failed", f"the next try after {_failures(failure.count)}: {failure.code}", attempt)
     return Next("MinInterval", f"{_text(options.min_interval)} (minInterval) after the last call", interval)

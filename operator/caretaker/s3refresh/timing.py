@@ -13,7 +13,7 @@ import msgspec
 
 from caretaker.api.times import format_micros
 from caretaker.s3refresh import debounce, folders
-from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, Phase, TargetState
+from caretaker.s3refresh.debounce import CLOCK_SKEW_SECONDS, Phase, TargetState
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 
@@ -54,15 +54,10 @@ def not_ahead(target: TargetState, options: DebounceOptions, now: float) -> Targ
         completed_at=bounded(last.completed_at),
         full_at=bounded(last.full_at),
     )
-    longest = _longest(options)
+    longest = debounce.longest_backoff(options)
     if failure is not None and failure.next_attempt_at > latest + longest:
         failure = msgspec.structs.replace(failure, next_attempt_at=now + longest)
     return msgspec.structs.replace(target, dirty=dirty, in_flight=in_flight, last=last, failure=failure)
-
-
-def _longest(options: DebounceOptions) -> float:
-    """The longest backoff."""
-    return max(options.retry_max, options.min_interval + CALL_SECONDS)
 
 
 def start_at(
@@ -85,7 +80,7 @@ def start_at(
     interval = _interval(target, options, times.called_for, now)
     attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
     # The upper bound of a backoff, even if the clock was set back.
-    attempt = min(attempt, now + _longest(options))
+    attempt = min(attempt, now + debounce.longest_backoff(options))
     return max(fire, interval, attempt)
 
 
