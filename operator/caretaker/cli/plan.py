@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Generic
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.objects import WireMeta
 from caretaker.cli import manifest
@@ -246,7 +247,7 @@ def _local(body: dict[str, Any], before: R | None, wanted: type[R]) -> R:
     """The resource from the file alone."""
     annotations = body["metadata"].get("annotations")
     existing = before.metadata if before else WireMeta(name=body["metadata"]["name"])
-    meta = msgspec.structs.replace(
+    meta = replace(
         existing,
         namespace=body["metadata"].get("namespace", ""),
         annotations={

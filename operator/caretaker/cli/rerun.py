@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api import names
 from caretaker.api.times import normalise_time, parse_time, stamp_after
@@ -69,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
 
         changed = await annotate(session, raw, DAEMON_TASK.path(raw.metadata.namespace, args.name), change)
         task, _ = read_task(changed)
-        after = forecast(msgspec.structs.replace(snapshot, task=task))
+        after = forecast(replace(snapshot, task=task))
         print("\n".join(describe(after, wanted)))
         return 0
 

@@ -21,6 +21,7 @@ import math
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.folders import Request, Scope
@@ -136,7 +137,7 @@ def located(target: TargetState, location: str, now: float) -> TargetState:
     if target.location == location:
         return target
     moved = bool(target.location)
-    found = msgspec.structs.replace(target, location=location)
+    found = replace(target, location=location)
     return mark(found, folders.EVERYTHING, now) if moved else found
 
 
@@ -156,8 +157,8 @@ def mark(target: TargetState, scope: Scope, now: float) -> TargetState:
     before = target.dirty
     if before is not None and before.closed and not scope.all:
         later = _joined(before.later, folders.missing(scope, before.scope), now)
-        return msgspec.structs.replace(target, dirty=msgspec.structs.replace(before, later=later))
-    return msgspec.structs.replace(target, dirty=_joined(before, scope, now))
+        return replace(target, dirty=replace(before, later=later))
+    return replace(target, dirty=_joined(before, scope, now))
 
 
 def claim(
@@ -172,11 +173,11 @@ def claim(
     if target.dirty is None or target.claim is not None or target.in_flight is not None:
         return target
     request, left = upcoming(target, target.dirty, options, now, contention)
-    return msgspec.structs.replace(
+    return replace(
         target,
         dirty=left,
         claim=Claim(*by, now, request, min(target.dirty.since, now)),
-        last=msgspec.structs.replace(target.last, requested_at=now),
+        last=replace(target.last, requested_at=now),
     )
 
 
@@ -200,7 +201,7 @@ def upcoming(
     since = min(dirty.since, now)
     if not left:
         return request, dirty.later
-    return request, msgspec.structs.replace(dirty, since=since, scope=left, closed=True)
+    return request, replace(dirty, since=since, scope=left, closed=True)
 
 
 def durations(last: LastCall, options: DebounceOptions) -> tuple[float, float]:
@@ -217,8 +218,8 @@ def resume(target: TargetState, owner: str) -> TargetState:
     held = target.claim
     if held is None:
         return target
-    again = msgspec.structs.replace(held, owner=owner, attempt=held.attempt + 1)
-    return msgspec.structs.replace(target, claim=again)
+    again = replace(held, owner=owner, attempt=held.attempt + 1)
+    return replace(target, claim=again)
 
 
 def accepted(
@@ -238,14 +239,14 @@ def accepted(
     held = target.claim
     if held is None or held.id != claim_id:
         return target  # merged back meanwhile, and perhaps claimed anew: that one counts
-    last = msgspec.structs.replace(target.last, accepted_at=now, folders=len(held.request.folders))
+    last = replace(target.last, accepted_at=now, folders=len(held.request.folders))
     if held.request.scope.all:
-        last = msgspec.structs.replace(last, full_at=now)
+        last = replace(last, full_at=now)
     in_flight = InFlight(notification_id or "", now, held.request) if notification_id != "" else None
     if in_flight is None:
         last = _ended(last, held.request, now, "Succeeded", now)
     failure = target.failure if in_flight is not None and may_fail else None
-    return msgspec.structs.replace(target, claim=None, in_flight=in_flight, failure=failure, last=last)
+    return replace(target, claim=None, in_flight=in_flight, failure=failure, last=last)
 
 
 def failed(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:
@@ -260,8 +261,8 @@ def failed(target: TargetState, claim_id: str, error: CallError, backoff: Backof
     failure, now = _one_more(target, error, backoff), backoff.now
     back = _wait_again(target, held.request.scope, held.since, now)
     at = max(failure.next_attempt_at, now + least(backoff.options, error.code))
-    failure = msgspec.structs.replace(failure, next_attempt_at=at)
-    return msgspec.structs.replace(back, claim=None, failure=failure)
+    failure = replace(failure, next_attempt_at=at)
+    return replace(back, claim=None, failure=failure)
 
 
 def unanswered(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:
@@ -269,7 +270,7 @@ def unanswered(target: TargetState, claim_id: str, error: CallError, backoff: Ba
     backoff."""
     if target.claim is None or target.claim.id != claim_id:
         return target
-    return msgspec.structs.replace(target, failure=_one_more(target, error, backoff))
+    return replace(target, failure=_one_more(target, error, backoff))
 
 
 def completed(target: TargetState, notification_id: str, now: float) -> TargetState:
@@ -278,7 +279,7 @@ def completed(target: TargetState, notification_id: str, now: float) -> TargetSt
     if in_flight is None or in_flight.notification_id != notification_id:
         return target
     last = _ended(target.last, in_flight.request, in_flight.accepted_at, "Succeeded", now)
-    return msgspec.structs.replace(target, in_flight=None, failure=None, last=last)
+    return replace(target, in_flight=None, failure=None, last=last)
 
 
 def broken(target: TargetState, notification_id: str, error: CallError, backoff: Backoff) -> TargetState:
@@ -287,9 +288,9 @@ def broken(target: TargetState, notification_id: str, error: CallError, backoff:
     if in_flight is None or in_flight.notification_id != notification_id:
         return target
     failure, now = _one_more(target, error, backoff), backoff.now
-    last = msgspec.structs.replace(target.last, completed_at=now, result="Failed")
+    last = replace(target.last, completed_at=now, result="Failed")
     back = _wait_again(target, in_flight.request.scope, now, now)
-    return msgspec.structs.replace(back, in_flight=None, failure=failure, last=last)
+    return replace(back, in_flight=None, failure=failure, last=last)
 
 
 def overdue(target: TargetState, options: DebounceOptions, now: float) -> TargetState:
@@ -301,10 +302,10 @@ def overdue(target: TargetState, options: DebounceOptions, now: float) -> Target
     if not expected or target.last.result == "Lost":
         result: Outcome = "Lost" if expected else "Assumed"
         last = _ended(target.last, in_flight.request, in_flight.accepted_at, result, now)
-        return msgspec.structs.replace(target, in_flight=None, last=last)
+        return replace(target, in_flight=None, last=last)
     back = _wait_again(target, in_flight.request.scope, now, now)
-    last = msgspec.structs.replace(back.last, result="Lost")
-    return msgspec.structs.replace(back, in_flight=None, last=last)
+    last = replace(back.last, result="Lost")
+    return replace(back, in_flight=None, last=last)
 
 
 def completion_due(target: TargetState, options: DebounceOptions, now: float) -> float:
@@ -330,7 +331,7 @@ def widened(target: TargetState) -> TargetState:
     """Everything waits instead of many folders: a shorter record."""
     if target.dirty is None:
         return target
-    return msgspec.structs.replace(target, dirty=DirtyScope(target.dirty.since, folders.EVERYTHING))
+    return replace(target, dirty=DirtyScope(target.dirty.since, folders.EVERYTHING))
 
 
 def _one_more(target: TargetState, error: CallError, backoff: Backoff) -> Failure:
@@ -354,16 +355,16 @@ def longest_backoff(options: DebounceOptions) -> float:
 
 
 def _ended(last: LastCall, request: Request, accepted_at: float, result: Outcome, now: float) -> LastCall:
-    last = msgspec.structs.replace(last, completed_at=now, result=result)
+    last = replace(last, completed_at=now, result=result)
     if request.scope.all:
         took = float(round(now - accepted_at))
-        last = msgspec.structs.replace(last, full_seconds=max(took, 1.0))
+        last = replace(last, full_seconds=max(took, 1.0))
     return last
 
 
 def _wait_again(target: TargetState, scope: Scope, since: float, now: float) -> TargetState:
     """D = D + scope, with the earlier of the two times."""
-    return msgspec.structs.replace(target, dirty=_joined(target.dirty, scope, min(since, now)))
+    return replace(target, dirty=_joined(target.dirty, scope, min(since, now)))
 
 
 def _joined(before: DirtyScope | None, scope: Scope, now: float) -> DirtyScope:
@@ -373,7 +374,7 @@ def _joined(before: DirtyScope | None, scope: Scope, now: float) -> DirtyScope:
     since, merged = min(before.since, now), folders.merge(before.scope, scope)
     if merged.all:
         return DirtyScope(since, merged)
-    return msgspec.structs.replace(before, since=since, scope=merged)
+    return replace(before, since=since, scope=merged)
 
 
 def called_at(target: TargetState) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
@@ -119,7 +120,7 @@ def _next(
         found = Next("Held", f"nothing is started: {held}; {KEPT}")
     else:
         found = _unfound(target, shares) or _dirty(target, target.dirty, phase, read, now)
-    return msgspec.structs.replace(found, request=_request(target, read.options, now))
+    return replace(found, request=_request(target, read.options, now))
 
 
 def _request(target: TargetState, options: DebounceOptions, now: float) -> Request | None:
@@ -165,7 +166,7 @@ def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
         upcoming = Next("New", message, now + options.max_delay, latest=True)
     else:
         upcoming = Next("Clean", "nothing before an event comes (resync.onStart is false)")
-    upcoming = msgspec.structs.replace(upcoming, request=_request(target, options, now))
+    upcoming = replace(upcoming, request=_request(target, options, now))
     return Outlook(target, "Debouncing" if stale else "Clean", upcoming, share)
 
 

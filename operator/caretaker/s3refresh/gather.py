@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import Filter, Spec
@@ -78,7 +79,7 @@ class Arrivals(msgspec.Struct, frozen=True):
                 matcher.add(message.events[at : at + SLICE])
                 matches[message.id] = matcher.matches()
                 await asyncio.sleep(0)
-        return msgspec.structs.replace(self, discovery=discovery, matches=matches)
+        return replace(self, discovery=discovery, matches=matches)
 
 
 class Reader:
@@ -128,7 +129,7 @@ class Reader:
         if spec is None or rejection is not None or not read.active:
             return setup
         config = worker_config_of(spec, setup.keys, resource.user_of(read.meta))
-        return msgspec.structs.replace(setup, config=config)
+        return replace(setup, config=config)
 
     def _snapshot(self, key: Key, read: Read, state: WorkerState, setup: Setup, came: Arrivals) -> Snapshot:
         now, clock, scale, limiter = time.time(), time.monotonic(), self._of.scale, self._shared.limiter
@@ -187,11 +188,9 @@ def _state(worker: Worker | None, setup: Setup, read: Read) -> WorkerState:
         return WorkerState()
     state = worker.state()
     if worker.config != setup.config:  # its tasks begin anew, or pause
-        state = msgspec.structs.replace(
-            state, discovery=Discovery(), queue=QueueView(), reception=Reception()
-        )
+        state = replace(state, discovery=Discovery(), queue=QueueView(), reception=Reception())
     if read.flushing:  # which receives nothing
-        state = msgspec.structs.replace(state, reception=Reception())
+        state = replace(state, reception=Reception())
     return state
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.s3refresh import MAX_TARGETS, SQSSource
 from caretaker.aws.errors import AwsError
@@ -76,8 +76,8 @@ class QueueInspector:
             except Exception as error:  # an unexpected answer must not end the resource's work
                 logger.exception("the queue's attributes cannot be read")
                 fault = f"{type(error).__name__}: {error}"
-                view = msgspec.structs.replace(self.view, problem=fault, code="")
-            view = msgspec.structs.replace(view, late=late)
+                view = replace(self.view, problem=fault, code="")
+            view = replace(view, late=late)
             if view != self.view:
                 self.view = view
                 self._on_news()
@@ -111,20 +111,18 @@ async def inspect(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
     try:
         answer = await sqs.get_queue_attributes(QueueUrl=source.queue_url, AttributeNames=ATTRIBUTES)
     except AwsError as error:
-        return msgspec.structs.replace(
-            before, problem=conditions.describe(error, SOURCE), code=str(error.error_class)
-        )
+        return replace(before, problem=conditions.describe(error, SOURCE), code=str(error.error_class))
     found = answer.get("Attributes", {})
     view = view_of(found, source)
     place = dead_letter_queue(found)
     if place is None:
         return view
     try:
-        return msgspec.structs.replace(view, dead_letters=await _dead_letters(sqs, *place))
+        return replace(view, dead_letters=await _dead_letters(sqs, *place))
     except AwsError as error:
         # Not being allowed to look at it is no fault: it carries nothing.
         lost = error.not_found and not view.fault and source.malformed == "DeadLetter"
-        return msgspec.structs.replace(view, fault=no_dead_letter_queue(source, place[1])) if lost else view
+        return replace(view, fault=no_dead_letter_queue(source, place[1])) if lost else view
 
 
 async def _dead_letters(sqs: Sqs, account: str, name: str) -> int:
@@ -184,7 +182,7 @@ def _with_unseen(found: Discovery, before: Discovery) -> Discovery:
         return found
     ids = {share.id for share in found.shares}
     unseen = tuple(share for share in before.shares if share.id not in ids)
-    return msgspec.structs.replace(found, shares=(*found.shares, *unseen))
+    return replace(found, shares=(*found.shares, *unseen))
 
 
 def bounded(found: Discovery, target_type: TargetType, before: Discovery = NOTHING_KNOWN) -> Discovery:

@@ -7,6 +7,7 @@ import math
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 # Age of a claim, counted by this process, from which on its owner is taken for dead.
 CLAIM_LOST_SECONDS: Final = 120.0
@@ -32,7 +33,7 @@ class DebounceOptions(msgspec.Struct, frozen=True):
 
 def at_once(options: DebounceOptions) -> DebounceOptions:
     """The options of a resource that is being deleted: dirty folders are refreshed without a wait."""
-    return msgspec.structs.replace(options, quiet_period=0.0, max_delay=0.0)
+    return replace(options, quiet_period=0.0, max_delay=0.0)
 
 
 class Contention(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS
@@ -106,8 +106,8 @@ def refused(target: TargetState, claim_id: str, error: CallError, backoff: Backo
     if held.request.scope.all:
         return after
     wait = max(backoff.options.min_interval, error.retry_after)
-    failure = msgspec.structs.replace(after.failure, next_attempt_at=backoff.now + wait)
-    return msgspec.structs.replace(_narrower(target, held, backoff.now), claim=None, failure=failure)
+    failure = replace(after.failure, next_attempt_at=backoff.now + wait)
+    return replace(_narrower(target, held, backoff.now), claim=None, failure=failure)
 
 
 def _narrower(target: TargetState, held: Claim, now: float) -> TargetState:
@@ -122,11 +122,9 @@ def _narrower(target: TargetState, held: Claim, now: float) -> TargetState:
     scope = folders.merge(scope, waits.scope if waits is not None else EMPTY)
     since = min(held.since, now, waits.since if waits is not None else now)
     if scope.all:
-        return msgspec.structs.replace(target, dirty=DirtyScope(since, scope))
+        return replace(target, dirty=DirtyScope(since, scope))
     later = waits.later if waits is not None else before
-    return msgspec.structs.replace(
-        target, dirty=DirtyScope(since, scope, closed=True, later=later, most=most)
-    )
+    return replace(target, dirty=DirtyScope(since, scope, closed=True, later=later, most=most))
 
 
 def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
@@ -214,9 +212,7 @@ def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
     if not turned_away:
         return inputs
     admitted = tuple(share for share in discovery.shares if share.id not in turned_away)
-    return msgspec.structs.replace(
-        inputs, discovery=msgspec.structs.replace(discovery, complete=False, shares=admitted)
-    )
+    return replace(inputs, discovery=replace(discovery, complete=False, shares=admitted))
 
 
 def _fit(targets: dict[str, TargetState]) -> None:
@@ -314,7 +310,7 @@ def _start(
 ) -> float | None:
     times = inputs.times.get(target.id, TargetTimes())
     if target.id in with_events:
-        times = msgspec.structs.replace(times, last_event=inputs.received)
+        times = replace(times, last_event=inputs.received)
     start = timing.start_at(target, inputs.options, times, inputs.now, others.get(target.id, 0.0))
     held = inputs.held.get(target.id)
     return max(start, inputs.now + held) if start is not None and held else start

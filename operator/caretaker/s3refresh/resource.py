@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api import conditions as c
 from caretaker.api import durations, names
@@ -294,7 +295,7 @@ def worker_config_of(spec: Spec, keys: Keys | None, user: User | None = None) ->
     )
     completions, url = None, target_type.ends_url
     if url and url != source.queue_url:
-        ends = msgspec.structs.replace(source, queue_url=url, envelope="Auto")
+        ends = replace(source, queue_url=url, envelope="Auto")
         completions = Reading(sqs, arn_of_queue(url, spec), ends, target_type.ends_field)
     buckets = spec.filter.buckets if target_type.of_buckets else ()
     return WorkerConfig(reading, completions, target_type.rediscover, target_type, (spec.aws, keys, buckets))

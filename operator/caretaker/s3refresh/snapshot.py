@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.s3refresh import Filter
 from caretaker.aws.identity import Keys
@@ -75,12 +76,12 @@ class Discovery(msgspec.Struct, frozen=True):
         there = [share for share in self.undescribed if share.id not in described and share.id in places]
         found = [_at(share, places[share.id]) for share in there if places[share.id]]
         complete = self.complete and len(found) == len(there)
-        return msgspec.structs.replace(self, complete=complete, shares=(*self.shares, *found))
+        return replace(self, complete=complete, shares=(*self.shares, *found))
 
 
 def _at(share: Share, place: str) -> Share:
     bucket, _, prefix = place.partition("/")
-    return msgspec.structs.replace(share, bucket=bucket, prefix=prefix, ready=False)
+    return replace(share, bucket=bucket, prefix=prefix, ready=False)
 
 
 class PlanInput(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Final, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.objects import Wire
 from caretaker.api.s3refresh import Spec, TargetSpec
@@ -59,9 +60,7 @@ class TargetType(Wire, frozen=True):
     def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:  # noqa: ARG002 - for those that override it
         """The options, with those that only the target knows. ValueError with the field; `scale` as of
         resource.options_of()."""
-        return msgspec.structs.replace(
-            options, tracked=True, assume_after=math.inf, completion_timeout=math.inf
-        )
+        return replace(options, tracked=True, assume_after=math.inf, completion_timeout=math.inf)
 
 
 class NoTarget(TargetType, frozen=True):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.times import format_micros
 from caretaker.s3refresh import debounce, folders
@@ -43,11 +44,11 @@ def not_ahead(target: TargetState, options: DebounceOptions, now: float) -> Targ
     if dirty is not None:
         later = dirty.later
         if later is not None:
-            later = msgspec.structs.replace(later, since=bounded(later.since))
-        dirty = msgspec.structs.replace(dirty, since=bounded(dirty.since), later=later)
+            later = replace(later, since=bounded(later.since))
+        dirty = replace(dirty, since=bounded(dirty.since), later=later)
     if in_flight is not None:
-        in_flight = msgspec.structs.replace(in_flight, accepted_at=bounded(in_flight.accepted_at))
-    last = msgspec.structs.replace(
+        in_flight = replace(in_flight, accepted_at=bounded(in_flight.accepted_at))
+    last = replace(
         last,
         requested_at=bounded(last.requested_at),
         accepted_at=bounded(last.accepted_at),
@@ -56,8 +57,8 @@ def not_ahead(target: TargetState, options: DebounceOptions, now: float) -> Targ
     )
     longest = debounce.longest_backoff(options)
     if failure is not None and failure.next_attempt_at > latest + longest:
-        failure = msgspec.structs.replace(failure, next_attempt_at=now + longest)
-    return msgspec.structs.replace(target, dirty=dirty, in_flight=in_flight, last=last, failure=failure)
+        failure = replace(failure, next_attempt_at=now + longest)
+    return replace(target, dirty=dirty, in_flight=in_flight, last=last, failure=failure)
 
 
 def start_at(
@@ -157,7 +158,7 @@ def resync_at(target: TargetState, options: DebounceOptions) -> float | None:
 def resynced(target: TargetState, options: DebounceOptions, now: float) -> TargetState:
     """Marks everything dirty once resync.interval has passed since the last refresh of everything."""
     if options.resync and not target.last.full_at:
-        return msgspec.structs.replace(target, last=msgspec.structs.replace(target.last, full_at=now))
+        return replace(target, last=replace(target.last, full_at=now))
     at = resync_at(target, options)
     if at is None or now < at or target.claim is not None or target.in_flight is not None:
         return target

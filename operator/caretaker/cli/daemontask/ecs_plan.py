@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.daemontask import EcsSpec
 from caretaker.aws.calls import Aws
@@ -104,7 +105,7 @@ def problems_of(spec: EcsSpec, found: Sequence[ClusterForecast], problem: str = 
 async def _observe(spec: EcsSpec) -> tuple[list[ClusterForecast], str]:
     """(a row for each cluster, why they could not be listed or "")."""
     # The role that the spec names is the operator's to assume.
-    aws = msgspec.structs.replace(spec.aws.spec, role_arn="", external_id="")
+    aws = replace(spec.aws.spec, role_arn="", external_id="")
     async with Aws(Options(instance_identity=True)) as calls:
         ecs = read_only(calls.ecs(ClientKey.of(aws, "ecs")))
         names: Sequence[str] = spec.clusters

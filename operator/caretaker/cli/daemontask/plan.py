@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from caretaker.cli.common import Session, explain
 from caretaker.cli.daemontask.status import calendar_json, calendar_lines
@@ -42,7 +42,7 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
             proposal.refusals.append(f"{document.place(invalid.partition(':')[0])}: {one_line(invalid)}")
         else:
             invalid = await _check_pods(session, document, proposal)
-        result = forecast(msgspec.structs.replace(snapshot, invalid=invalid))
+        result = forecast(replace(snapshot, invalid=invalid))
     text = as_text(proposal, result, wide=options.wide)
     return Planned(text, as_json(proposal, result), proposal.refusals)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api import conditions as c
 from caretaker.api import durations
@@ -57,7 +58,7 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     enforce = enforce_lines(enforced, policy.spec.safety, enforces=policy.enforces)
     denied = status.summary.unknown or (permitted is not None and permitted.status == "False")
     notes = [*proposal.notes, *([ASKED_AS_YOU.format("EC2")] if denied else [])]
-    meta = msgspec.structs.replace(policy.meta, generation=status.observed_generation)
+    meta = replace(policy.meta, generation=status.observed_generation)
     problems = view.diagnostics(meta, status, view.advice(policy.enforces, plan=True))
     text = [
         f"IMDSPolicy {document.name} ({proposal.exists}): {view.summary(status.summary)}",
@@ -87,9 +88,9 @@ async def _observe(client: KubeClient, policy: Read, spec: Spec, now: float) -> 
     nodes, _ = await client.list("/api/v1/nodes", WireNode)
     listed, _ = await client.list(IMDS_POLICY.path(), RawPolicy)
     # Planned like an audit: no watch, no change. Only the operator may assume the role of the spec.
-    aws_of_user = msgspec.structs.replace(spec.aws, role_arn="", external_id="")
-    audit = msgspec.structs.replace(spec, aws=aws_of_user, mode="Audit")
-    mine = msgspec.structs.replace(policy, spec=audit, status=Status(canary=policy.status.canary))
+    aws_of_user = replace(spec.aws, role_arn="", external_id="")
+    audit = replace(spec, aws=aws_of_user, mode="Audit")
+    mine = replace(policy, spec=audit, status=Status(canary=policy.status.canary))
     every = (mine, *(read(one) for one in listed if one.metadata.name != policy.meta.name))
     policies = [valid for one in every if (valid := one.policy()) is not None]
     node_refs = [(node, instance_ref_of(node)) for node in (wire.record() for wire in nodes)]
@@ -98,21 +99,18 @@ async def _observe(client: KubeClient, policy: Read, spec: Spec, now: float) -> 
         found = await gather(Inventory(aws.ec2), provider, mine, policies, node_refs, operator=False)
     made = planner(found.plan_input)
     status = status_of(found.status_input, made, format_time(now))
-    return msgspec.structs.replace(status, groups=made.groups), made, _enforced(mine, found.plan_input, now)
+    return replace(status, groups=made.groups), made, _enforced(mine, found.plan_input, now)
 
 
 def _enforced(mine: Read, snapshot: PlanInput, now: float) -> Enforced:
     """The plan of a new process without a dry run, with the passed changes of status."""
     regions = {one.ref.region for one in snapshot.members}
     policies = [
-        msgspec.structs.replace(one, enforces=True) if one.name == mine.meta.name else one
-        for one in snapshot.policies
+        replace(one, enforces=True) if one.name == mine.meta.name else one for one in snapshot.policies
     ]
     members = [_confirmed(one) for one in snapshot.members]
     inputs = enforce_input(mine, regions, now)
-    made = planner(
-        msgspec.structs.replace(snapshot, enforce_input=inputs, policies=policies, members=members)
-    ).enforced
+    made = planner(replace(snapshot, enforce_input=inputs, policies=policies, members=members)).enforced
     assert made is not None  # noqa: S101 - it has an input of Enforce
     return made
 
@@ -121,7 +119,7 @@ def _confirmed(one: Member) -> Member:
     """As if a later reading had confirmed that it has no group."""
     if one.observed is None or not one.observed.ungrouped_at:
         return one
-    return msgspec.structs.replace(one, observed=msgspec.structs.replace(one.observed, ungrouped_at=0.0))
+    return replace(one, observed=replace(one.observed, ungrouped_at=0.0))
 
 
 def enforce_input(mine: Read, regions: set[str], now: float) -> EnforceInput:

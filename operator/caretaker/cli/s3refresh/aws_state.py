@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.aws import SecretRef
 from caretaker.api.objects import WireMeta
@@ -64,8 +65,8 @@ class AwsState(msgspec.Struct, frozen=True):
 
 async def observe(spec: Spec, client: KubeClient, resource: WireMeta) -> AwsState:
     """The queues and the targets, queried concurrently."""
-    own = msgspec.structs.replace(spec.aws, role_arn="", external_id="", credentials_secret_ref=SecretRef())
-    spec = msgspec.structs.replace(spec, aws=own)
+    own = replace(spec.aws, role_arn="", external_id="", credentials_secret_ref=SecretRef())
+    spec = replace(spec, aws=own)
     async with Aws(Options(instance_identity=True)) as aws:
         shares = asyncio.create_task(_shares(spec, Tools(aws, client, resource)))
         queues = [_queue(aws, spec, field, source) for field, source in _sources(spec)]
@@ -77,7 +78,7 @@ def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
     source, target_type = spec.source.sqs, target_type_of(spec)
     yield SOURCE, source
     if target_type.ends_url and target_type.ends_url != source.queue_url:
-        yield target_type.ends_field, msgspec.structs.replace(source, queue_url=target_type.ends_url)
+        yield target_type.ends_field, replace(source, queue_url=target_type.ends_url)
 
 
 async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueState:

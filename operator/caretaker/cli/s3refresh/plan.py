@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.s3refresh import Filter, Spec
 from caretaker.api.times import format_time
@@ -103,7 +104,7 @@ def _against(given: Filter, event: ObjectEvent) -> Iterator[str]:
     """The fields of the filter, each tried alone."""
     every = Filter()
     for field in msgspec.structs.fields(Filter):
-        alone = msgspec.structs.replace(every, **{field.name: getattr(given, field.name)})
+        alone = replace(every, **{field.name: getattr(given, field.name)})
         if not match.wanted(alone, event):
             yield field.encode_name
 

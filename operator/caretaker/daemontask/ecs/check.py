@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.aws.errors import word
@@ -130,8 +131,8 @@ def check(params: CheckParams) -> Check:
     for _ in range(MOST_LESSONS):
         found = yield from _attempt(params)
         if isinstance(found, ServiceState):
-            return msgspec.structs.replace(found, facts=params.facts)
-        params = msgspec.structs.replace(params, facts=found)
+            return replace(found, facts=params.facts)
+        params = replace(params, facts=found)
     raise UnclearError(f"cluster {params.cluster} changes faster than it can be looked at")
 
 
@@ -202,15 +203,13 @@ def _set(params: CheckParams, service: Answer, counted: _Count) -> Steps[Service
     else:
         reason, message = Reason.CONFIRMING_DECREASE, _unconfirmed(params, target, counted.number)
     doubt = bool(reason) and decrease is None
-    found = msgspec.structs.replace(
-        found, reason=reason, message=message, doubt=doubt, target=target, decrease=decrease
-    )
+    found = replace(found, reason=reason, message=message, doubt=doubt, target=target, decrease=decrease)
     if desired == target:
         return found
     yield Call(
         "update_service", {"cluster": params.cluster, "service": params.service, "desiredCount": target}
     )
-    return msgspec.structs.replace(found, desired=target, was=desired)
+    return replace(found, desired=target, was=desired)
 
 
 def _believed(params: CheckParams, desired: int, number: int) -> tuple[int | None, PendingDecrease | None]:
@@ -316,9 +315,7 @@ def _default_of(params: CheckParams) -> Steps[ServiceState | Facts]:
     if cluster is None:
         return no_cluster(params.cluster)
     _has(cluster, "DescribeClusters", "defaultCapacityProviderStrategy")
-    return msgspec.structs.replace(
-        params.facts, default=placement.used(cluster["defaultCapacityProviderStrategy"])
-    )
+    return replace(params.facts, default=placement.used(cluster["defaultCapacityProviderStrategy"]))
 
 
 def _judged(params: CheckParams, providers: tuple[str, ...]) -> Steps[ServiceState | Facts | None]:
@@ -337,9 +334,7 @@ def _judged(params: CheckParams, providers: tuple[str, ...]) -> Steps[ServiceSta
         found = {one.get("name"): placement.is_managed(one) for one in answer["capacityProviders"]}
         if missing := [one for one in unknown if one not in found]:
             raise UnclearError(f"DescribeCapacityProviders does not tell of {', '.join(missing)}")
-        return msgspec.structs.replace(
-            params.facts, managed={**managed, **{one: found[one] for one in unknown}}
-        )
+        return replace(params.facts, managed={**managed, **{one: found[one] for one in unknown}})
     scaled = [one for one in providers if managed[one]]
     return ServiceState(*placement.managed_scaling(params.name, scaled)) if scaled else None
 
@@ -352,12 +347,10 @@ def _defined(params: CheckParams, service: Answer) -> Steps[ServiceState | Facts
         return ServiceState(*refused) if refused is not None else None
     answer = yield Call("describe_task_definition", {"taskDefinition": arn})
     if answer.get(DENIED):
-        return msgspec.structs.replace(facts, definition=arn, constraints=None)
+        return replace(facts, definition=arn, constraints=None)
     _has(answer, "DescribeTaskDefinition", "taskDefinition")
     _has(answer["taskDefinition"], "DescribeTaskDefinition", "placementConstraints")
-    return msgspec.structs.replace(
-        facts, definition=arn, constraints=placement.expressions(answer["taskDefinition"])
-    )
+    return replace(facts, definition=arn, constraints=placement.expressions(answer["taskDefinition"]))
 
 
 def _members_of(params: CheckParams, unknown: list[str]) -> Steps[Facts]:
@@ -375,7 +368,7 @@ def _members_of(params: CheckParams, unknown: list[str]) -> Steps[Facts]:
             raise UnclearError(f"DescribeContainerInstances does not tell of {missing[0]}")
         found |= {arn: str(by_arn[arn].get("capacityProviderName") or "") for arn in some if arn in by_arn}
         found |= {arn: "" for arn in some if arn not in by_arn}
-    return msgspec.structs.replace(params.facts, members=found)
+    return replace(params.facts, members=found)
 
 
 # ---------------------------------------------------------------- answers

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.conditions import Event
@@ -91,10 +91,8 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
             return snapshot
         worker = self._workers.get(key)
         if worker is None or not worker.serves(task.metadata.uid, snapshot.spec):
-            return msgspec.structs.replace(snapshot, clusters=unchecked(snapshot.spec))
-        return msgspec.structs.replace(
-            snapshot, clusters=dict(worker.clusters), listing=worker.listing, queue=worker.queue
-        )
+            return replace(snapshot, clusters=unchecked(snapshot.spec))
+        return replace(snapshot, clusters=dict(worker.clusters), listing=worker.listing, queue=worker.queue)
 
     def _refused(self, key: Key, spec: EcsSpec | None, invalid: str) -> tuple[str, str] | None:
         if spec is None:

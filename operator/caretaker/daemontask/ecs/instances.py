@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.daemontask.ecs.check import Counts
 
@@ -158,7 +159,7 @@ class Instances:
         version = max(notice.version, before.version)
         # After a gap in the versions an unseen change may be why the list lacks it.
         if before.left_out and counts and notice.version <= before.version + 1:
-            self._known[notice.instance] = msgspec.structs.replace(before, version=version)
+            self._known[notice.instance] = replace(before, version=version)
             return False
         self._known[notice.instance] = _Known(counts, version, by_event=counts)
         if len(self._known) > MOST:

@@ -5,7 +5,7 @@ Pure: Snapshot -> Status, equal to the present one when nothing has changed.
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
+from msgspec.structs import replace
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Event
@@ -50,14 +50,12 @@ def _standing(snapshot: Snapshot) -> Status:
     if spec is None:  # the target cannot be read
         return before
     if before.current_revision != spec.revision:
-        return msgspec.structs.replace(
-            before, current_revision=spec.revision, ecs=(), ecs_omitted=0, desired=0, active=0
-        )
+        return replace(before, current_revision=spec.revision, ecs=(), ecs_omitted=0, desired=0, active=0)
     meant = tuple(one for one in before.ecs if not spec.clusters or one.cluster in spec.clusters)
     if meant == before.ecs:
         return before
     instances, active = _counts(meant)
-    return msgspec.structs.replace(before, ecs=meant, ecs_omitted=0, desired=instances, active=active)
+    return replace(before, ecs=meant, ecs_omitted=0, desired=instances, active=active)
 
 
 def _counts(clusters: Iterable[EcsCluster]) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.daemontask import EcsSpec
@@ -113,9 +113,7 @@ class Worker:
 
     def _mark(self, cluster: str) -> None:
         state = self.clusters.get(cluster, ClusterState())
-        self.clusters[cluster] = msgspec.structs.replace(
-            state, dirty=state.dirty or time.monotonic(), event_at=time.time()
-        )
+        self.clusters[cluster] = replace(state, dirty=state.dirty or time.monotonic(), event_at=time.time())
 
     # ---------------------------------------------------------------- checks of a pass
 
@@ -123,15 +121,13 @@ class Worker:
         """Start the checks and the list of a plan."""
         with log.outside_pass():
             if plan.list:
-                self.listing = msgspec.structs.replace(self.listing, busy=True)
+                self.listing = replace(self.listing, busy=True)
                 self._spawn(self._list())
             for name in plan.checks:
                 state = self.clusters[name]
                 since = state.dirty
                 # An event from now on may be about a change that this check misses.
-                self.clusters[name] = msgspec.structs.replace(
-                    state, busy=True, dirty=0.0, checked=time.monotonic()
-                )
+                self.clusters[name] = replace(state, busy=True, dirty=0.0, checked=time.monotonic())
                 self._spawn(self._check(name, since))
 
     def _spawn(self, coroutine: Any) -> None:
@@ -222,7 +218,7 @@ class Worker:
             changes = {"failure": None, "failures": 0, "retry": 0.0, "service": service, "confirm": confirm}
             if service.was is not None:
                 changes["update_at"] = time.time()
-        self.clusters[name] = msgspec.structs.replace(state, busy=False, calls=calls, **changes)
+        self.clusters[name] = replace(state, busy=False, calls=calls, **changes)
         self._on_news()
 
     def _learnt(self, name: str, service: ServiceState) -> None:
@@ -237,7 +233,7 @@ class Worker:
         if state is None:
             return  # the list no longer has it
         wait = backoff(1, transient=True) * random.uniform(0.5, 1) * self._scale
-        self.clusters[name] = msgspec.structs.replace(
+        self.clusters[name] = replace(
             state, busy=False, calls=calls, retry=time.monotonic() + wait, dirty=since or state.dirty
         )
         self._on_news()

@@ -6,6 +6,7 @@ Pure. A function of the parts that a claim never changes: the same call made aga
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.times import format_micros
 from caretaker.s3refresh.debounce import Claim
@@ -51,9 +52,7 @@ def payload_of(share: Share, claim: Claim) -> bytes:
     )
     text = _encoded(payload)
     if len(text) > MAX_BYTES:
-        text = _encoded(
-            msgspec.structs.replace(payload, folders=(), recursive=True, all=True, truncated=True)
-        )
+        text = _encoded(replace(payload, folders=(), recursive=True, all=True, truncated=True))
     return text
 
 

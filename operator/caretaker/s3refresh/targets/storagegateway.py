@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.objects import Wire
 from caretaker.api.s3refresh import Spec
@@ -104,7 +105,7 @@ class StorageGatewayTarget(TargetType, frozen=True):
         assumed = ASSUME_SECONDS if tracked else ASSUME_UNTRACKED_SECONDS
         if given is not None:
             assumed = seconds(f"{field}.assumeAfter", given)
-        return msgspec.structs.replace(
+        return replace(
             options,
             tracked=tracked,
             assume_after=assumed * scale,
