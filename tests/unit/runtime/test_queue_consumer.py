@@ -1,10 +1,12 @@
-"""A flood of malformed messages is a line a minute."""
+"""The problems of a queue, and a flood of malformed messages, which is a line a minute."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from caretaker.runtime.queue_consumer import LOG_SECONDS, MalformedLog
+from caretaker.aws.errors import AwsError, ErrorClass
+from caretaker.runtime.queue_consumer import LOG_SECONDS, MalformedLog, QueueConsumer
 from fakes.virtualtime import run
 
 
@@ -47,3 +49,47 @@ def test_an_id_that_is_none_is_not_shown(caplog: pytest.LogCaptureFixture) -> No
 
     run(scenario())
     assert caplog.records[0].getMessage() == "message ? cannot be read: no JSON"
+
+
+def refused(operation: str) -> AwsError:
+    return AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="sqs", operation=operation)
+
+
+async def test_a_queue_that_cannot_be_read_is_reported_before_a_refused_deletion() -> None:
+    class Sqs:
+        """Lets no message be deleted."""
+
+        async def delete_message_batch(self, **_: Any) -> Any:
+            raise refused("DeleteMessageBatch")
+
+    def changed() -> None:
+        problem = consumer.problem
+        reported.append(problem.operation if problem is not None else "")
+
+    reported: list[str] = []
+    consumer = QueueConsumer(Sqs(), "q", changed, scale=0.0)  # type: ignore[arg-type]
+    for _ in range(2):  # a second failure is no change
+        await consumer.delete(["r"])
+        await consumer.back_off(refused("ReceiveMessage"), 0)
+    consumer.received_all()
+    assert reported == ["DeleteMessageBatch", "ReceiveMessage", "DeleteMessageBatch", "DeleteMessageBatch"]
+    assert consumer.connected
+
+
+async def test_messages_are_deleted_in_batches_and_those_that_stay_are_not_counted() -> None:
+    class Sqs:
+        """Keeps one message of each batch."""
+
+        def __init__(self) -> None:
+            self.batches: list[list[str]] = []
+
+        async def delete_message_batch(self, *, Entries: Any, **_: Any) -> Any:  # noqa: N803 - AWS's name
+            self.batches.append([one["ReceiptHandle"] for one in Entries])
+            return {"Failed": [{"Id": Entries[0]["Id"], "Code": "InternalError"}]}
+
+    sqs = Sqs()
+    consumer = QueueConsumer(sqs, "q", lambda: None)  # type: ignore[arg-type]
+    receipts = [f"r{number}" for number in range(25)]
+    await consumer.delete(receipts)
+    assert sqs.batches == [receipts[:10], receipts[10:20], receipts[20:]]
+    assert (consumer.deleted, consumer.problem) == (22, None)
