@@ -50,17 +50,12 @@ class Aws:
         options = options or Options()
         self.hooks = Hooks(options.connect_seconds, options.read_seconds)
         self._clients = ClientPool(options, self.hooks, now=now)
-        self._calls = DaemonPool("aws-call", options.threads)
-        self._polls = DaemonPool("aws-poll", options.polls)
+        self._pools = _Pools(DaemonPool("aws-call", options.threads), DaemonPool("aws-poll", options.polls))
         # A tenant may run the endpoint, or the name server of its host, and delay every answer.
-        self._endpoint_calls = DaemonPool(
-            "aws-endpoint-call", options.endpoint_threads, each=options.endpoint_each
+        self._endpoint_pools = _Pools(
+            DaemonPool("aws-endpoint-call", options.endpoint_threads, each=options.endpoint_each),
+            DaemonPool("aws-endpoint-poll", options.endpoint_polls, each=options.endpoint_polls_each),
         )
-        self._endpoint_polls = DaemonPool(
-            "aws-endpoint-poll", options.endpoint_polls, each=options.endpoint_polls_each
-        )
-        # As with the threads: endpoints from specs delay no answer of AWS.
-        self._turns, self._endpoint_turns = Turns(1), Turns(1)
         self._limiter = Limiter()
         self._rates = dict(rates or {})
         self._per_client = options.per_client
@@ -120,8 +115,8 @@ class Aws:
 
     async def close(self) -> None:
         """Accept no further calls and close idle connections. Returns at once, without waiting for calls."""
-        for pool in (self._calls, self._polls, self._endpoint_calls, self._endpoint_polls):
-            pool.close()
+        self._pools.close()
+        self._endpoint_pools.close()
         self._clients.close()
 
     async def __aenter__(self) -> Self:
@@ -149,14 +144,11 @@ class Aws:
         # A call that is cancelled while it waits has spent its token.
         if (seconds := self._limiter.take(key, rate, clock())) > 0:
             await asyncio.sleep(seconds)
-        if client_key.endpoint_url:
-            pool, turns = self._endpoint_polls if poll else self._endpoint_calls, self._endpoint_turns
-        else:
-            pool, turns = self._polls if poll else self._calls, self._turns
+        pools = self._endpoint_pools if client_key.endpoint_url else self._pools
         try:
             held = (hold_of_poll if poll else Hold)(client_key.namespace)
-            send = partial(self._send, client_key, operation, params, reading(held, turns), poll=poll)
-            return await pool.run(send, client_key.namespace)
+            send = partial(self._send, client_key, operation, params, reading(held, pools.turns), poll=poll)
+            return await (pools.polls if poll else pools.calls).run(send, client_key.namespace)
         except AwsError as error:
             if error.throttled:
                 self._limiter.throttled(key, rate, clock())
@@ -212,12 +204,10 @@ class Aws:
         try:
             async with lock:
                 if not self._clients.fresh(identity):
-                    pool, turns = self._calls, self._turns
-                    if identity.sts_endpoint_url:
-                        pool, turns = self._endpoint_calls, self._endpoint_turns
+                    pools = self._endpoint_pools if identity.sts_endpoint_url else self._pools
                     namespace = identity.user.namespace if identity.user is not None else ""
                     owner = namespace or identity.sts_endpoint_url
-                    await pool.run(partial(self._renew, identity, turns, owner), owner)
+                    await pools.calls.run(partial(self._renew, identity, pools.turns, owner), owner)
         finally:
             if not lock.locked():
                 self._roles.pop(identity, None)
@@ -242,6 +232,20 @@ def _with_call(error: Exception, service: str, operation: str) -> Exception:
     if isinstance(error, AwsError) and not error.service:
         error.service, error.operation = service, operation
     return error
+
+
+class _Pools:
+    """The threads of calls and of long polls, and the turns of their large answers. AWS and the endpoints
+    from specs have their own: those delay no answer of AWS."""
+
+    def __init__(self, calls: DaemonPool, polls: DaemonPool) -> None:
+        self.calls = calls
+        self.polls = polls
+        self.turns = Turns(1)
+
+    def close(self) -> None:
+        self.calls.close()
+        self.polls.close()
 
 
 class _ClientSemaphore:

@@ -97,12 +97,12 @@ class ClientPool:
         self._clock = clock
         self._create_lock = threading.RLock()  # creation takes a second
         self._lock = threading.Lock()  # of the clients' table; held for moments
-        self._sessions: dict[Identity, botocore.session.Session] = {}  # shared by the users of a role
-        self._roles: dict[Identity, DeferredRefreshableCredentials] = {}  # one for each user of a role
-        self._used_at: dict[Identity, float] = {}  # time of each one's last use
+        # Shared by the users of a role; with the time of creation.
+        self._sessions: dict[Identity, tuple[botocore.session.Session, float]] = {}
+        # One for each user of a role; with the time of its last use.
+        self._roles: dict[Identity, tuple[DeferredRefreshableCredentials, float]] = {}
         self._signer = threading.local()  # .identity: signs the calls of this thread
         self._failures: dict[Identity, tuple[float, Exception]] = {}  # until when each is raised again
-        self._created_at: dict[Identity, float] = {}  # creation time of each session
         self._clients: dict[_Key, _PoolEntry] = {}
 
     def acquire(self, client_key: ClientKey, *, poll: bool = False) -> "PooledClient":
@@ -143,8 +143,8 @@ class ClientPool:
         """Whether renew() would return at once."""
         if not identity.role_arn:
             return True  # the process's own chain, resolved at its first use, or keys that do not expire
-        credentials = self._roles.get(identity)
-        return credentials is not None and not credentials.refresh_needed()
+        role = self._roles.get(identity)
+        return role is not None and not role[0].refresh_needed()
 
     def retire(self, keys: Keys) -> None:
         """These keys were replaced: close their clients, those in use after their calls."""
@@ -199,14 +199,14 @@ class ClientPool:
                     entry.retire()
                     del self._clients[key]
             self._failures = {i: r for i, r in self._failures.items() if r[0] > since}
-            for identity in [one for one, used in self._used_at.items() if used < since]:
-                del self._roles[identity], self._used_at[identity]
+            for identity in [one for one, (_, used) in self._roles.items() if used < since]:
+                del self._roles[identity]
             identities = {client_key.identity for client_key, _ in self._clients}
         identities |= {identity.source for identity in identities}
         for identity in self._sessions.keys() - identities:
             # A new session has no client yet: its role is being assumed.
-            if self._created_at[identity] < since:
-                del self._sessions[identity], self._created_at[identity]
+            if self._sessions[identity][1] < since:
+                del self._sessions[identity]
 
     # ---------------------------------------------------------------- clients
 
@@ -242,8 +242,7 @@ class ClientPool:
     # ---------------------------------------------------------------- credentials
 
     def _session(self, identity: Identity) -> botocore.session.Session:
-        session = self._sessions.get(identity)
-        if session is None:
+        if identity not in self._sessions:
             session = botocore.session.Session()
             session.register_component("data_loader", _loader())
             responses.install(session)
@@ -261,9 +260,8 @@ class ClientPool:
                 # A resource must not get the node's permissions. No attempts, on every path: the chain's own,
                 # a profile's credential_source, the region of AWS_DEFAULTS_MODE=auto.
                 session.set_config_variable("metadata_service_num_attempts", 0)
-            self._created_at[identity] = self._clock()
-            self._sessions[identity] = session
-        return session
+            self._sessions[identity] = session, self._clock()
+        return self._sessions[identity][0]
 
     def _signed(self) -> Any:
         """The frozen credentials of the identity that signs in this thread."""
@@ -272,12 +270,16 @@ class ClientPool:
     def _assumed(self, identity: Identity) -> DeferredRefreshableCredentials:
         """Credentials that assume the role at their first use and again 15 minutes before they end."""
         with self._lock:
-            self._used_at[identity] = self._clock()
-            if identity not in self._roles:
-                self._roles[identity] = DeferredRefreshableCredentials(
+            role = self._roles.get(identity)
+            credentials = (
+                role[0]
+                if role is not None
+                else DeferredRefreshableCredentials(
                     lambda: self._assume(identity), method="assume-role", time_fetcher=self._now
                 )
-            return self._roles[identity]
+            )
+            self._roles[identity] = credentials, self._clock()
+            return credentials
 
     def _assume(self, identity: Identity) -> dict[str, str]:
         failed = self._failures.get(identity)

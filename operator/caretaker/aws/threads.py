@@ -30,11 +30,10 @@ class DaemonPool:
         self.running = 0
         self._name = name
         self._idle_seconds = idle_seconds
-        self._lock = threading.Lock()
+        self._wake = threading.Condition(threading.Lock())  # its lock guards the rest
         self._work: deque[_Job] = deque()
         self._admitted: Counter[str] = Counter()  # by owner: jobs that are queued or run
         self._held: dict[str, deque[_Job]] = {}  # by owner: its further jobs
-        self._wake = threading.Condition(self._lock)
         self._threads = 0
         self._idle = 0
         self._closed = False
@@ -57,12 +56,12 @@ class DaemonPool:
     def close(self) -> None:
         """Accept no further jobs. Idle threads end now, the others after their function; close() waits for
         none."""
-        with self._lock:
+        with self._wake:
             self._closed = True
             self._wake.notify_all()
 
     def _submit(self, job: "_Job") -> None:
-        with self._lock:
+        with self._wake:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
             if self.each and self._admitted[job.owner] >= self.each:
@@ -99,13 +98,13 @@ class DaemonPool:
             try:
                 job.work()
             finally:
-                with self._lock:
+                with self._wake:
                     self._ended(job.owner)
                 # Else the last job's result lives as long as the thread idles.
                 del job
 
     def _next(self) -> "_Job | None":
-        with self._lock:
+        with self._wake:
             while not self._work:
                 if self._closed:
                     break

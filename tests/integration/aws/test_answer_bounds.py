@@ -209,7 +209,7 @@ async def test_a_large_answer_that_gets_no_turn_is_an_error(
     monkeypatch.setattr(large_answers, "TURN_SECONDS", 0.1)
     fake.on("ListFileShares", Answer('{"FileShareInfoList": [], "Marker": "%s"}' % ("x" * MIB)))
     with Hold("a") as hold:
-        assert hold.take(aws._turns)
+        assert hold.take(aws._pools.turns)
         found = await failing(asyncio.ensure_future(asked(aws, "ListFileShares")))
     assert (found.code, found.transient) == (UNREADABLE, True)
     assert found.message == "the answer cannot be read: other large answers are being read"
