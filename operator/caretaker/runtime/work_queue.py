@@ -12,6 +12,7 @@ some take seconds, and the workers are for all namespaces and kinds.
 import asyncio
 import contextlib
 import heapq
+import math
 import random
 import time
 from collections import Counter
@@ -48,6 +49,16 @@ class Key(msgspec.Struct, frozen=True, order=True):
         return self.kind, self.namespace
 
 
+class _History(msgspec.Struct):
+    """The passes of one key: when the last one started, failures in a row, and the urgent ones that were used
+    up as of `spent_at`."""
+
+    started: float = -math.inf
+    failures: int = 0
+    spent: float = 0.0
+    spent_at: float = 0.0
+
+
 class WorkQueue:
     """Keys that want a pass, each at its time. For one event loop; times are `clock` seconds."""
 
@@ -67,10 +78,8 @@ class WorkQueue:
         self._running: Counter[tuple[str, str]] = Counter()  # by group
         # Due, of groups with no pass free; heaps.
         self._held: dict[tuple[str, str], list[tuple[float, Key]]] = {}
-        self._started: dict[Key, float] = {}
-        self._failures: dict[Key, int] = {}
+        self._history: dict[Key, _History] = {}
         self._paused: dict[Key, float] = {}  # until when
-        self._spent: dict[Key, tuple[float, float]] = {}  # urgent passes used up, as of when
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -87,9 +96,9 @@ class WorkQueue:
         """An event: something about this key changed. `urgent`: it may let something start. `patient`: the
         keys of the same event go first, because a pass over this one takes the API server long."""
         now = self._clock()
-        last = self._started.get(key)
+        last = self._history.get(key, _History()).started
         due = now + (self._storm if patient else COLLAPSE)
-        if last is not None and now - last < self._storm and not (urgent and self._spend(key, now, due)):
+        if now - last < self._storm and not (urgent and self._spend(key, now, due)):
             due = max(last + self._storm, due)
         self._put(key, due)
 
@@ -97,11 +106,11 @@ class WorkQueue:
         """Whether the key has an urgent pass left; one is used up unless a pass is due by then anyway."""
         if self._due.get(key, due + 1) <= due:
             return True
-        spent, at = self._spent.get(key, (0.0, now))
-        spent = max(spent - (now - at) / self._storm, 0.0)
+        history = self._history[key]
+        spent = max(history.spent - (now - history.spent_at) / self._storm, 0.0)
         if spent + 1 > URGENT:
             return False
-        self._spent[key] = (spent + 1, now)
+        history.spent, history.spent_at = spent + 1, now
         return True
 
     def add_after(self, key: Key, delay: float) -> None:
@@ -111,9 +120,9 @@ class WorkQueue:
     def retry(self, key: Key, at_least: float = 0.0, at_most: float = BACKOFF_MAX) -> float:
         """A pass after this key's backoff; returns the delay in seconds. `at_most`: of a backoff that has
         grown long over something else."""
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        delay = min(BACKOFF_BASE * 2.0 ** min(failures, 16), at_most) * self._scale
+        history = self._history.setdefault(key, _History())
+        delay = min(BACKOFF_BASE * 2.0 ** min(history.failures, 16), at_most) * self._scale
+        history.failures += 1
         delay = max(delay * (0.5 + self._jitter()), at_least)
         self.add_after(key, delay)
         return delay
@@ -127,7 +136,8 @@ class WorkQueue:
 
     def succeeded(self, key: Key) -> None:
         """The key's backoff starts anew."""
-        self._failures.pop(key, None)
+        if (history := self._history.get(key)) is not None:
+            history.failures = 0
 
     def pending(self, key: Key) -> bool:
         """Whether the key has an event that no pass has processed."""
@@ -135,8 +145,7 @@ class WorkQueue:
 
     def forget(self, key: Key) -> None:
         """The resource is gone. Events since then stay due: one may be the creation of its successor."""
-        for table in (self._failures, self._started, self._spent):
-            table.pop(key, None)
+        self._history.pop(key, None)
 
     async def get(self, stopping: asyncio.Event) -> tuple[Key, float] | None:
         """(the next due key, seconds it waited past its time); None once `stopping` is set and wake() was
@@ -148,7 +157,7 @@ class WorkQueue:
                 waited = now - self._due.pop(key)
                 self._busy.add(key)
                 self._running[key.group] += 1
-                self._started[key] = now
+                self._history.setdefault(key, _History()).started = now
                 self._paused.pop(key, None)
                 return key, waited
             self._changed.clear()
