@@ -15,6 +15,7 @@ import msgspec
 from caretaker.api.daemontask import DaemonTask
 from caretaker.api.objects import Node, WireNode, WirePod
 from caretaker.api.times import format_time
+from caretaker.daemontask.decision import DecisionInput
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pod_failure_policy import entry_for
 from caretaker.daemontask.pods import Start, build, revision_of, run_key
@@ -53,7 +54,7 @@ def _entries(task: DaemonTask, nodes: Sequence[Node], ended: float) -> Iterator[
         body["spec"] = {"nodeName": node.name}
         body["status"] = {"phase": "Succeeded", "containerStatuses": [_end(ended)]}
         pod = msgspec.convert(body, WirePod).record()
-        yield node.name, entry_for(uid, task.spec, pod, node, None, ended)
+        yield node.name, entry_for(DecisionInput(uid, task.spec, revision, ended), pod, node, None)
 
 
 def _end(ended: float) -> dict[str, object]:

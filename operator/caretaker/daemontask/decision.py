@@ -16,6 +16,7 @@ from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.refused_pods import RefusedPod
 
 State = Literal["excluded", "succeeded", "failed", "active", "pending", "blocked"]
 
@@ -27,6 +28,31 @@ POD_REFUSED: Final = "PodRefused"
 PREDECESSOR_TERMINATING: Final = "PredecessorTerminating"
 # Waiting reasons of a container in the ordinary course of its start.
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")
+
+
+class DecisionInput(msgspec.Struct, frozen=True):
+    """Everything about the task that a node's decision reads."""
+
+    task_uid: str
+    spec: Spec
+    revision: str
+    now: float
+    rerun_at: str = ""  # RFC 3339, normalised to UTC; empty = never asked
+    rerun_nodes: Mapping[str, str] = {}
+    seq_skips: Mapping[str, int] = {}  # node UID -> names taken by foreign Pods
+    vanished: Mapping[str, float] = {}  # node UID -> not before; its Pod was deleted by another client
+    tick: int = 0  # of the schedule, that nodes run for; 0 = of none
+    stored: int = 0  # the one before, where `tick` is only being stored; else the same
+    awaited: bool = False  # the schedule's first tick is still to come
+    backoff_scale: float = 1.0  # 1 but in tests
+    namesakes: Mapping[str, Pod] = {}  # node UID -> live Pod of an earlier task, or node, of its name
+    corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
+    version: int = 0  # beyond the seqs of nodes in `corrupt`; see Ledger
+    unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
+    refused: Mapping[str, RefusedPod] = {}  # node UID -> why the API server created no Pod for it
+    unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
+    deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
+    waiting_since: float = 0.0  # when the rollout began: a wait before it makes nothing late
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

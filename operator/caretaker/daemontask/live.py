@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import CRASH_LOOP, Node, Pod
-from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Decision, State
+from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Decision, DecisionInput, State
 from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.pod_failure_policy import past
 from caretaker.daemontask.pods import tick_of
-from caretaker.daemontask.run_triggers import DecisionInput, nonce_of
+from caretaker.daemontask.run_triggers import nonce_of
 
 
 def decide_live(

@@ -29,6 +29,7 @@ from caretaker.daemontask.decision import (
     PREDECESSOR_TERMINATING,
     QUEUED,
     Decision,
+    DecisionInput,
 )
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
@@ -47,7 +48,6 @@ from caretaker.daemontask.pod_failure_policy import (
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.run_triggers import (
     RETRY,
-    DecisionInput,
     in_place,
     is_broken,
     is_retry,
@@ -68,7 +68,7 @@ def decide(
     if entry is None and is_broken(inputs, node):
         settled = in_place(inputs, node, eligibility, pods)
     elif unrecorded is not None:
-        settled = entry_for(inputs.task_uid, inputs.spec, unrecorded, node, entry, inputs.now)
+        settled = entry_for(inputs, unrecorded, node, entry)
     else:
         settled = _unended(inputs, node, live, entry)
     settled = dated(settled, inputs.now) if settled is not None else None
@@ -139,7 +139,7 @@ def _split(pods: Mapping[str, Pod], entry: Entry | None) -> tuple[list[Pod], Pod
 def _unended(inputs: DecisionInput, node: Node, live: list[Pod], entry: Entry | None) -> Entry | None:
     """The entry of a node without an unrecorded ended Pod."""
     if len(live) == 1 and used_up(inputs.spec, live[0]) and not (entry and was_used_up(entry, live[0])):
-        return entry_for(inputs.task_uid, inputs.spec, live[0], node, entry, inputs.now)
+        return entry_for(inputs, live[0], node, entry)
     if live:
         settled = intents.covered(inputs.spec, live, entry)
     elif entry is None:
@@ -174,7 +174,7 @@ def _settle(inputs: DecisionInput, node: Node, entry: Entry | None) -> Entry | N
         return entry
     if trigger_of(inputs, node, entry) != NODE_REBOOT:
         return entry
-    settled = absorb_own_reboot(inputs.task_uid, inputs.spec, entry, node, inputs.now)
+    settled = absorb_own_reboot(inputs, entry, node)
     if settled is entry and reboot_loop(entry, inputs.now):
         return replace(
             entry,

@@ -19,6 +19,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy, Spec
 from caretaker.api.objects import CONTAINER_LOST, ContainerEnd, Node, Pod
 from caretaker.daemontask import results
+from caretaker.daemontask.decision import DecisionInput
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.pods import run_key, tick_of
 
@@ -38,10 +39,10 @@ REBOOT_LOOP: Final = "RebootLoop"
 Count = Literal["Ignore", "Count", "FailIndex", "FailJob"]
 
 
-def entry_for(task_uid: str, spec: Spec, pod: Pod, node: Node, before: Entry | None, now: float) -> Entry:
+def entry_for(inputs: DecisionInput, pod: Pod, node: Node, before: Entry | None) -> Entry:
     """The entry that records the end of this Pod's run after `before` (None, or an entry of the same node
     UID): it is terminal, or has used up its retries."""
-    marks = pod.annotations
+    spec, now, marks = inputs.spec, inputs.now, pod.annotations
     key, boot_id = marks.get(names.POD_RUN_KEY, ""), marks.get(names.POD_BOOT_ID, "")
     same = before if before is not None and before.run_key == key else None
     if same is not None and same.result == "Succeeded":
@@ -72,12 +73,10 @@ def entry_for(task_uid: str, spec: Spec, pod: Pod, node: Node, before: Entry | N
     elif spec.results:
         values, fault = results.read(spec.results, pod)
         entry = msgspec.structs.replace(entry, results=values, fault=fault)
-    return absorb_own_reboot(task_uid, spec, entry, node, now, began=pod.created)
+    return absorb_own_reboot(inputs, entry, node, began=pod.created)
 
 
-def absorb_own_reboot(
-    task_uid: str, spec: Spec, entry: Entry, node: Node, now: float, began: float | None = None
-) -> Entry:
+def absorb_own_reboot(inputs: DecisionInput, entry: Entry, node: Node, began: float | None = None) -> Entry:
     """The entry with the node's boot ID, when the reboot since is the run's own; else as it is.
 
     A task that reboots its node (`reboot; exit 0`, or killed by the reboot) must not run again for that: so
@@ -86,6 +85,7 @@ def absorb_own_reboot(
     during the run, where `began` is given (a Pod recorded only now) and Ready last changed after it; else
     now, since a quick reboot need not show in the Ready condition.
     """
+    spec, now = inputs.spec, inputs.now
     may_be_own = spec.reboots_node or (spec.at_most_once and entry.result == "Failed")
     if not may_be_own or entry.boot_absorbed or not _rebooted_since(spec, entry, node):
         return entry
@@ -98,7 +98,7 @@ def absorb_own_reboot(
         rebooted = now
     if rebooted > ended + OWN_REBOOT_SECONDS:
         return entry
-    key = run_key(task_uid, entry.revision, entry.node_uid, entry.nonce, node.boot_id, entry.tick)
+    key = run_key(inputs.task_uid, entry.revision, entry.node_uid, entry.nonce, node.boot_id, entry.tick)
     return msgspec.structs.replace(entry, run_key=key, boot_id=node.boot_id, boot_absorbed=True)
 
 

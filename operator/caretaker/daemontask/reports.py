@@ -17,15 +17,15 @@ import msgspec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
-from caretaker.daemontask.decision import Basis, Decision, DecisionCache, NodeReport, State
+from caretaker.daemontask.decision import Basis, Decision, DecisionCache, DecisionInput, NodeReport, State
 from caretaker.daemontask.intents import LOST, is_open
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.losses import assumed
 from caretaker.daemontask.node import decide
 from caretaker.daemontask.node_eligibility import Eligibility
-from caretaker.daemontask.retention import expired
+from caretaker.daemontask.retention import TTL_FLOOR, expired
 from caretaker.daemontask.rollout import waiting_since
-from caretaker.daemontask.run_triggers import NO_PODS, DecisionInput, are_past, made_up
+from caretaker.daemontask.run_triggers import NO_PODS, are_past, made_up
 from caretaker.daemontask.snapshot import Snapshot
 
 
@@ -110,8 +110,8 @@ def _decided(
         ended = msgspec.structs.replace(before, seq=entry.ended) if before is not None else None
     if not pods or ended is None:
         return NodeReport(node, decision, entry)
-    known_since = snapshot.ledger.since.get(node.name, snapshot.now)
-    gone, due = expired(snapshot.task.spec, ended, pods, known_since, snapshot.now, snapshot.scale)
+    floor = snapshot.ledger.since.get(node.name, snapshot.now) + TTL_FLOOR * snapshot.scale
+    gone, due = expired(snapshot.task.spec, ended, pods, floor, snapshot.now)
     return NodeReport(node, decision, entry, tuple(gone), due)
 
 

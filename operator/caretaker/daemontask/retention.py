@@ -15,7 +15,7 @@ from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.ledger import Entry
 
-TTL_FLOOR: Final = 30.0
+TTL_FLOOR: Final = 30.0  # seconds after an entry was known stored
 ABSENCE: Final = 600.0  # seconds a node must be gone before its ledger entry goes
 ABSENCE_CHECK: Final = 600.0
 
@@ -38,9 +38,9 @@ class Absence(msgspec.Struct, frozen=True):
 
 
 def expired(
-    spec: Spec, entry: Entry, pods: Mapping[str, Pod], known_since: float, now: float, scale: float
+    spec: Spec, entry: Entry, pods: Mapping[str, Pod], floor: float, now: float
 ) -> tuple[list[Pod], float]:
-    """(Pods to delete now, when the next one is due or 0). `known_since`: when `entry` was known stored."""
+    """(Pods to delete now, when the next one is due or 0). `floor`: no Pod goes before."""
     gone: list[Pod] = []
     wake = 0.0
     for pod in pods.values():
@@ -49,7 +49,7 @@ def expired(
         due = _due(spec, entry, pod)
         if due is None:
             continue
-        due = max(due, known_since + TTL_FLOOR * scale)
+        due = max(due, floor)
         if due <= now:
             gone.append(pod)
         elif not wake or due < wake:

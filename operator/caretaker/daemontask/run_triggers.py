@@ -9,42 +9,16 @@ from typing import Final
 
 import msgspec
 
-from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.decision import DecisionInput
 from caretaker.daemontask.intents import UNREADABLE, covered
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.pod_failure_policy import NODE_REBOOT, entry_for
 from caretaker.daemontask.pods import run_key
-from caretaker.daemontask.refused_pods import RefusedPod
 
 RETRY: Final = "Retry"
 NO_PODS: Final[Mapping[str, Pod]] = {}
-
-
-class DecisionInput(msgspec.Struct, frozen=True):
-    """Everything about the task that a node's decision reads."""
-
-    task_uid: str
-    spec: Spec
-    revision: str
-    rerun_at: str  # RFC 3339, normalised to UTC; empty = never asked
-    rerun_nodes: Mapping[str, str]
-    now: float
-    seq_skips: Mapping[str, int]  # node UID -> names taken by foreign Pods
-    vanished: Mapping[str, float]  # node UID -> not before; its Pod was deleted by another client
-    tick: int = 0  # of the schedule, that nodes run for; 0 = of none
-    stored: int = 0  # the one before, where `tick` is only being stored; else the same
-    awaited: bool = False  # the schedule's first tick is still to come
-    backoff_scale: float = 1.0  # 1 but in tests
-    namesakes: Mapping[str, Pod] = NO_PODS  # node UID -> live Pod of an earlier task, or node, of its name
-    corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
-    version: int = 0  # beyond the seqs of nodes in `corrupt`; see Ledger
-    unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
-    refused: Mapping[str, RefusedPod] = {}  # node UID -> why the API server created no Pod for it
-    unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
-    deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
-    waiting_since: float = 0.0  # when the rollout began: a wait before it makes nothing late
 
 
 def nonce_of(inputs: DecisionInput, node: Node, entry: Entry | None) -> str:
@@ -118,7 +92,7 @@ def in_place(
 
 def _entry_from(inputs: DecisionInput, node: Node, pod: Pod) -> Entry | None:
     if pod.terminal:
-        return entry_for(inputs.task_uid, inputs.spec, pod, node, None, inputs.now)
+        return entry_for(inputs, pod, node, None)
     return covered(inputs.spec, [pod], None)
 
 
@@ -128,7 +102,7 @@ def are_past(inputs: DecisionInput, node: Node, pods: Mapping[str, Pod]) -> bool
     last = max(pods.values(), key=lambda pod: pod.seq)
     if not all(pod.terminal for pod in pods.values()):
         return False
-    answer = entry_for(inputs.task_uid, inputs.spec, last, node, None, inputs.now)
+    answer = entry_for(inputs, last, node, None)
     return trigger_of(begun(inputs), node, answer) not in ("", RETRY, NODE_REBOOT)
 
 

@@ -7,6 +7,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask, Spec, Status
 from caretaker.api.objects import ContainerEnd, Node, Pod, Taint, WireMeta
+from caretaker.daemontask.decision import DecisionInput
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import Plan, plan
@@ -101,6 +102,11 @@ def task(
 ) -> DaemonTask:
     meta = WireMeta(name="task", namespace="default", uid=UID, generation=1, annotations=annotations)
     return DaemonTask(meta, Spec(template=template or TEMPLATE, **spec), status or Status())
+
+
+def decision_input(**spec: Any) -> DecisionInput:
+    """Of a task with this spec."""
+    return DecisionInput(UID, task(**spec).spec, REVISION, NOW)
 
 
 def snapshot(

@@ -23,7 +23,7 @@ from caretaker.daemontask.ledger import (
 from caretaker.daemontask.pod_failure_policy import entry_for
 from caretaker.daemontask.pods import pod_name
 from caretaker.daemontask.shard import Shard
-from unit.daemontask.build import NOW, UID, entry, failed, node, pod, succeeded, task
+from unit.daemontask.build import NOW, UID, decision_input, entry, failed, node, pod, succeeded
 
 A = node("a")
 CONFIG_MAP_BYTES = 1024 * 1024
@@ -128,7 +128,7 @@ def test_a_full_shard_of_the_longest_results_fits_too() -> None:
 def test_a_success_keeps_its_failures_and_not_its_disruptions() -> None:
     """Their room in a full shard is that of its results."""
     before = entry(A, "Retry", attempts=2, disruptions=10)
-    made = entry_for(UID, task().spec, succeeded(A, 2), A, before, NOW)
+    made = entry_for(decision_input(), succeeded(A, 2), A, before)
     assert (made.result, made.attempts, made.disruptions) == ("Succeeded", 2, 0)
 
 
@@ -161,7 +161,7 @@ def test_a_full_shard_of_the_longest_entries_fits_into_a_config_map(letter: str)
     name = "n" * 253
     ends = (ContainerEnd("main", 137, letter * 500, letter * 4096),)
     pod = failed(node(name, uid="u" * 36), MAX_SEQ - 1, uid="p" * 36, ends=ends)
-    made = entry_for(UID, task().spec, pod, node(name, uid="u" * 36), None, NOW)
+    made = entry_for(decision_input(), pod, node(name, uid="u" * 36), None)
     full = msgspec.structs.replace(
         made,
         node_uid="u" * 36,

@@ -14,8 +14,7 @@ from caretaker.daemontask.node_eligibility import FITS, Eligibility
 from caretaker.daemontask.pod_failure_policy import REBOOT_WINDOW
 from caretaker.daemontask.pods import run_key
 from caretaker.daemontask.refused_pods import RefusedPod
-from caretaker.daemontask.run_triggers import DecisionInput
-from unit.daemontask.build import NOW, REVISION, UID, entry, failed, node, pod, task
+from unit.daemontask.build import NOW, REVISION, UID, decision_input, entry, failed, node, pod
 
 A = node("a")
 DEADLINE: Final = 1800
@@ -29,19 +28,10 @@ def decided(
     eligibility: Eligibility = FITS,
     at: Any = A,
     spec: dict[str, Any] | None = None,
-    **inputs: Any,
+    **changes: Any,
 ) -> Decision:
-    base = DecisionInput(
-        task_uid=UID,
-        spec=task(**(spec or {})).spec,
-        revision=REVISION,
-        rerun_at="",
-        rerun_nodes={},
-        now=NOW,
-        seq_skips={},
-        vanished={},
-    )
-    return decide(msgspec.structs.replace(base, **inputs), at, eligibility, {p.name: p for p in pods}, of)
+    known = msgspec.structs.replace(decision_input(**(spec or {})), **changes)
+    return decide(known, at, eligibility, {p.name: p for p in pods}, of)
 
 
 def last(result: str = "Retry", ago: float = 5, **changes: Any) -> Entry:

@@ -19,7 +19,7 @@ from caretaker.daemontask.pod_failure_policy import (
     reboot_loop,
 )
 from caretaker.daemontask.pods import run_key
-from unit.daemontask.build import NOW, REVISION, UID, entry, failed, node, succeeded, task
+from unit.daemontask.build import NOW, REVISION, UID, decision_input, entry, failed, node, succeeded
 
 A = node("a")
 REBOOTS: Final = ("TemplateChange", "NodeReboot")
@@ -28,7 +28,7 @@ DISRUPTED: Final = (("DisruptionTarget", "True", "EvictionByEvictionAPI"),)
 
 
 def recorded(pod: Pod, before: Entry | None = None, **spec: Any) -> Entry:
-    return entry_for(UID, task(**spec).spec, pod, A, before, NOW)
+    return entry_for(decision_input(**spec), pod, A, before)
 
 
 # ---------------------------------------------------------------- what an entry says
@@ -227,11 +227,11 @@ def test_the_first_rule_that_matches_says_what_follows(
 )
 def test_which_reboot_is_the_runs_own(ready: float, began: float | None, own: bool) -> None:
     """The run ended an hour ago; `ready` and `began` are seconds from then."""
-    spec = task(rerun_on=REBOOTS, reboots_node=True).spec
     end = NOW - 3600
     before = entry(A, boot_id="before", tick=60, finished_at=int(end))
     at = node("a", ready_since=end + ready)
-    found = absorb_own_reboot(UID, spec, before, at, NOW, None if began is None else end + began)
+    known = decision_input(rerun_on=REBOOTS, reboots_node=True)
+    found = absorb_own_reboot(known, before, at, None if began is None else end + began)
     key = run_key(UID, REVISION, A.uid, "", "boot-a", 60)
     own_entry = msgspec.structs.replace(before, run_key=key, boot_id="boot-a", boot_absorbed=True)
     assert found == (own_entry if own else before)
@@ -247,9 +247,9 @@ def test_which_reboot_is_the_runs_own(ready: float, began: float | None, own: bo
     ],
 )
 def test_a_failure_is_repeated_for_a_reboot_that_is_known(before: str, at: Node, result: str) -> None:
-    spec = task(rerun_on=REBOOTS, backoff_limit=0).spec
+    known = decision_input(rerun_on=REBOOTS, backoff_limit=0)
     pod = failed(A, marks={names.POD_BOOT_ID: before})
-    assert entry_for(UID, spec, pod, at, None, NOW).result == result
+    assert entry_for(known, pod, at, None).result == result
 
 
 @pytest.mark.parametrize(("first", "loop"), [(NOW - REBOOT_WINDOW + 1, True), (NOW - REBOOT_WINDOW, False)])

@@ -30,7 +30,7 @@ from caretaker.daemontask.results import (
 )
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
-from unit.daemontask.build import NOW, UID, entry, failed, node, snapshot, succeeded, task
+from unit.daemontask.build import decision_input, entry, failed, node, snapshot, succeeded, task
 
 A, B = node("a"), node("b")
 MS, OS = Result("ms", unit="ms"), Result("os", "Text")
@@ -173,7 +173,7 @@ def test_which_container(ends: tuple[ContainerEnd, ...], values: dict[str, Any])
 
 
 def recorded(pod: Pod, *results: Result, before: Entry | None = None) -> Entry:
-    return entry_for(UID, task(results=results).spec, pod, A, before, NOW)
+    return entry_for(decision_input(results=results), pod, A, before)
 
 
 def test_a_run_is_recorded_with_what_it_told() -> None:

@@ -18,13 +18,13 @@ FAR = NOW + 1000
 
 
 def look(
-    pods: list[Pod], *, of: Entry = DONE, ttl: int | None = None, known: float = 0.0, scale: float = 1.0
+    pods: list[Pod], *, of: Entry = DONE, ttl: int | None = None, floor: float = 0.0
 ) -> tuple[list[int], float]:
     """(seqs of the Pods that go, when the next one is due)."""
     own = next((p for p in pods if p.uid == of.pod_uid), None)
     of = msgspec.structs.replace(of, finished_at=int(own.finished if own is not None else NOW))
     spec = Spec(template=TEMPLATE, ttl_seconds_after_finished=ttl)
-    gone, wake = expired(spec, of, {p.name: p for p in pods}, known, NOW, scale)
+    gone, wake = expired(spec, of, {p.name: p for p in pods}, floor, NOW)
     return [p.seq for p in gone], wake
 
 
@@ -63,11 +63,10 @@ def ended(seq: int, ago: float = 100.0, **changes: Any) -> Pod:
             [ended(2, deletion=FAR), ended(1)], {}, [1], 0.0, id="one that goes is not asked to again"
         ),
         pytest.param([ended(4), ended(1)], {}, [1], 0.0, id="one that is not recorded stays"),
-        pytest.param([ended(2)], {"known": NOW - 29}, [], NOW + 1, id="it stays while its record is young"),
-        pytest.param([ended(2)], {"known": NOW - 30}, [2], 0.0, id="for 30 seconds"),
-        pytest.param([ended(2)], {"known": NOW - 14, "scale": 0.5}, [], NOW + 1, id="or less in tests"),
+        pytest.param([ended(2)], {"floor": NOW + 1}, [], NOW + 1, id="it stays while its record is young"),
+        pytest.param([ended(2)], {"floor": NOW}, [2], 0.0, id="no longer"),
         pytest.param(
-            [ended(3)], {"ttl": 150, "known": NOW - 29}, [], NOW + 50, id="its own time may be longer"
+            [ended(3)], {"ttl": 150, "floor": NOW + 1}, [], NOW + 50, id="its own time may be longer"
         ),
     ],
 )

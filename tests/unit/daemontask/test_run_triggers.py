@@ -7,11 +7,12 @@ import pytest
 
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Pod
+from caretaker.daemontask.decision import DecisionInput
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.node_eligibility import FITS, Eligibility
 from caretaker.daemontask.pods import run_key
-from caretaker.daemontask.run_triggers import DecisionInput, in_place, key_of, made_up, nonce_of, trigger_of
+from caretaker.daemontask.run_triggers import in_place, key_of, made_up, nonce_of, trigger_of
 from unit.daemontask.build import NOW, REVISION, TEMPLATE, UID, entry, node, pod, succeeded
 
 A = node("a")
@@ -23,17 +24,7 @@ def view(
     *, rerun_on: tuple[Any, ...] = ("TemplateChange",), reboots: bool = False, **changes: Any
 ) -> DecisionInput:
     spec = Spec(template=TEMPLATE, run_guarantee="AtMostOnce", rerun_on=rerun_on, reboots_node=reboots)
-    base = DecisionInput(
-        task_uid=UID,
-        spec=spec,
-        revision=REVISION,
-        rerun_at="",
-        rerun_nodes={},
-        now=NOW,
-        seq_skips={},
-        vanished={},
-    )
-    return msgspec.structs.replace(base, **changes)
+    return msgspec.structs.replace(DecisionInput(UID, spec, REVISION, NOW), **changes)
 
 
 @pytest.mark.parametrize(
