@@ -15,8 +15,9 @@ from caretaker.api.s3refresh import SQSSource
 from caretaker.aws.response_check import PROTOCOLS, fault_of
 from caretaker.aws.services import api_name
 from caretaker.daemontask.ecs.check import Call, CheckParams, ServiceState, UnclearError, check, following
-from caretaker.imds.inventory import cluster_tag, observed_instance
+from caretaker.imds.inventory import cluster_tag
 from caretaker.imds.launching import scaling_group, template_of
+from caretaker.imds.observations import observed_instance
 from caretaker.s3refresh import queue_view
 from fuzz import awssamples
 from fuzz.making import MIB, Subject, of_json, prepared, sound

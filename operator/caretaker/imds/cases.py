@@ -7,7 +7,7 @@ import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange
-from caretaker.imds.change_attempts import NEW, ChangeAttempt, advance, not_applied, overdue
+from caretaker.imds.change_attempts import NEW, ChangeAttempt, advance, drifted, not_applied, overdue
 from caretaker.imds.checks import OWN_SECONDS, ObservedInstance, State
 from caretaker.imds.drift import HOP_LIMIT, OptionChange, change_of
 from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, recorded
@@ -155,10 +155,10 @@ def _drifted(
     if attempt is NEW:  # as of thousands of instances
         return attempt
     if not attempt.options:
-        return advance(attempt, "drifted", inputs.now, inputs.pending_timeout)
+        return drifted(attempt, inputs.now, {}, ())
     fields = [change.field for change in free]
     options = parameters(one.desired, inputs.me, one.desired.keys() - set(fields), observed)
-    return advance(attempt, "drifted", inputs.now, inputs.pending_timeout, options, [*map(ec2_name, fields)])
+    return drifted(attempt, inputs.now, options, [*map(ec2_name, fields)])
 
 
 def _under_way(one: CheckedInstance) -> bool:

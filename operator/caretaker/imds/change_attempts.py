@@ -101,31 +101,21 @@ def _again(attempt: ChangeAttempt) -> bool:
 
 
 def advance(
-    attempt: ChangeAttempt,
-    state: State,
-    now: float,
-    timeout: float,
-    options: Mapping[str, Any] | None = None,
-    differs: Collection[str] = (),
-    *,
-    others: bool = False,
+    attempt: ChangeAttempt, state: State, now: float, timeout: float, *, others: bool = False
 ) -> ChangeAttempt:
-    """The same attempt after the instance was read: drifted where the policy may change something. One that
-    is unsure has just been read again.
+    """The same attempt after the instance was read, and the policy may change nothing of it: see drifted().
 
-    options  those that would be sent now; `differs`: those of them that the instance does not have
     others   another policy's change is not applied yet: that one follows it
     """
     if state == "compliant":
-        return _landed(attempt, now)
+        return landed(attempt, now)
     if state == "pending":
         return _pending(attempt, now, timeout, others=others)
-    if state == "gone":
-        return ChangeAttempt()
-    return _drifted(attempt, now, options or {}, differs) if state == "drifted" else attempt
+    return ChangeAttempt() if state == "gone" else attempt
 
 
-def _landed(attempt: ChangeAttempt, now: float) -> ChangeAttempt:
+def landed(attempt: ChangeAttempt, now: float) -> ChangeAttempt:
+    """The same attempt after the instance was read as compliant."""
     rest = _rest(attempt, now)
     if attempt.sent_at is None:
         return rest
@@ -157,9 +147,12 @@ def overdue(attempt: ChangeAttempt, now: float, timeout: float) -> bool:
     return attempt.sent_at is not None and not attempt.landed and now - attempt.sent_at >= timeout
 
 
-def _drifted(
+def drifted(
     attempt: ChangeAttempt, now: float, options: Mapping[str, Any], differs: Collection[str]
 ) -> ChangeAttempt:
+    """The same attempt after the instance was read, and the policy may change something of it. One that is
+    unsure has just been read again. `options`: those that would be sent now; `differs`: those of them that
+    the instance does not have."""
     if attempt.unsure:
         return failed(attempt, now, NO_ANSWER, "EC2 did not answer, and did not make the change")
     if attempt.sent_at is not None:

@@ -1,8 +1,7 @@
 """IMDSPolicy in the loop: gathers a snapshot, and makes the changes of its plan.
 
 Thin: no decision is made here. Policies decide together on the options of a node, so that each pass reads all
-of them; a change of one brings all the others into the queue. An audit cannot change an instance: its client
-refuses writes.
+of them. An audit cannot change an instance: its client refuses writes.
 """
 
 import time
@@ -14,8 +13,7 @@ import msgspec
 from caretaker.api.conditions import Event
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.grants import CLUSTER, Grants, refusals
-from caretaker.api.imds import Spec, Status
-from caretaker.api.objects import Node
+from caretaker.api.imds import Status
 from caretaker.api.times import format_time
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey
@@ -23,28 +21,26 @@ from caretaker.aws.services import Rate, read_only
 from caretaker.imds import plan as planning
 from caretaker.imds.conditions import StatusInput
 from caretaker.imds.enforce import Enforced
-from caretaker.imds.gather import GatherResult, gather
+from caretaker.imds.gather import GatherResult, PolicyReader
 from caretaker.imds.instance_modifier import InstanceModifier
-from caretaker.imds.instance_ref import InstanceRef, instance_ref_of, policy_inputs, readiness
-from caretaker.imds.inventory import LOST_SECONDS, Inventory
+from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
 from caretaker.imds.metrics import PolicyMetrics
+from caretaker.imds.observations import LOST_SECONDS
 from caretaker.imds.plan import Plan, PlanInput
 from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober, unserved
 from caretaker.imds.resource import KIND, RawPolicy, Read, read
 from caretaker.imds.status import events_of, status_of
 from caretaker.imds.verify import Probing
+from caretaker.imds.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
-from caretaker.kube.store import Store
 from caretaker.registry import IMDS_POLICY
 from caretaker.runtime.controller import Conflict, Kind, Next, Retry, Subject
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
 
-# From the FIRST event of new nodes: a quiet window would starve while they join steadily.
-JOIN_SECONDS: Final = 3.0
 # Until a region that could not be asked is tried again.
 AGAIN_SECONDS: Final = 15.0
 # Between two reads of a running probe: at first, and after minutes. A Pod that cannot start never ends.
@@ -84,7 +80,7 @@ class ControllerOptions(msgspec.Struct, frozen=True):
 
 
 class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
-    """runtime.controller.Kind for IMDSPolicies. `add` asks for a pass, `add_after` for a later one."""
+    """runtime.controller.Kind for IMDSPolicies."""
 
     kind = KIND
     stopped: Collection[str] = ()
@@ -93,26 +89,24 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         self,
         client: KubeClient,
         aws: Aws,
-        nodes: Store[Node],
-        add: Callable[[Key], None],
-        add_after: Callable[[Key, float], None],
+        watched: WatchHandlers,
         metrics: PolicyMetrics,
         options: ControllerOptions,
     ) -> None:
         self._client = client
         self._options = options
-        self._add = add
-        self._add_after = add_after
+        self._watched = watched
         self._scale = scale = options.scale
         self.unseen: Callable[[], ApiError | None] = lambda: None  # why the nodes cannot be seen
         self._metrics = metrics
         self._inventory = Inventory(lambda target: read_only(aws.ec2(target)), scale, options.cluster)
-        self._launch_templates = LaunchTemplateProvider(
+        provider = LaunchTemplateProvider(
             lambda target: read_only(aws.ec2(target)),
             lambda target: read_only(aws.autoscaling(target)),
             client,
             scale,
         )
+        self._reader = PolicyReader(self._inventory, provider)
         no_probe = unserved(options.daemontasks, options.watched, options.namespace)
         self._prober = Prober(client, options.namespace, options.probe_image, no_probe)
         self._waiting: dict[Key, float] = {}  # for a probe, since when
@@ -121,65 +115,24 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             self._inventory,
             options.changes,
             metrics,
-            scale,
             instance_identity=options.instance_identity,
         )
-        self._specs: dict[Key, Spec | None] = {}
-        self._events = 0  # of nodes and policies, for which the known policies were enqueued
-        self._watched: dict[Key, frozenset[str]] = {}  # Nodes whose readiness is waited for
-        self._nodes: dict[str, tuple[Node, InstanceRef]] = {}
-        nodes.subscribe(self._node_changed)
-
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Stores the Node and enqueues policies: those that watch it at once, all others a little later."""
-        if new is None:
-            if old is not None:
-                self._nodes.pop(old.name, None)
-        else:
-            self._nodes[new.name] = (new, instance_ref_of(new))
-        if readiness(old) != readiness(new):
-            name = new.name if new is not None else old.name if old is not None else ""
-            for key, nodes in self._watched.items():
-                if name in nodes:
-                    self._add(key)
-        if policy_inputs(old) != policy_inputs(new):
-            self._events += 1
-            for key in self._specs:
-                self._add_after(key, JOIN_SECONDS * self._scale)
 
     async def forget(self, key: Key) -> None:
         """The resource is gone; other policies win its options. Its probes stop."""
         await self._unprobed(key.name)
         self._metrics.forget(key.name)
         self._waiting.pop(key, None)
-        self._watched.pop(key, None)
         self._modifier.forget(key)
-        self._specs.pop(key, None)
-        self._others(key)
+        self._watched.forget(key)
 
     async def stop(self) -> None:
         """Another process may lead from now on: forget all."""
-        self._inventory.clear()
+        self._reader.clear()
         self._prober.clear()
-        self._launch_templates.clear()
         self._modifier.clear()
-        self._specs.clear()
         self._watched.clear()
         self._metrics.clear()
-
-    def _known(self, snapshot: Snapshot, key: Key, spec: Spec | None) -> None:
-        """Enqueue the others if the spec differs, and a new policy again if it missed an event."""
-        if key not in self._specs and self._events != snapshot.events:
-            self._add_after(key, JOIN_SECONDS * self._scale)
-        if key not in self._specs or spec != self._specs[key]:
-            self._others(key)
-        self._specs[key] = spec
-
-    def _others(self, key: Key) -> None:
-        self._events += 1
-        for other in self._specs:
-            if other != key:
-                self._add(other)
 
     # ---------------------------------------------------------------- gather
 
@@ -187,7 +140,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         """The policy, all policies, the nodes, and their instances as EC2 describes them."""
         if (problem := self.unseen()) is not None:
             raise problem
-        events = self._events
+        events = self._watched.events
         try:
             raw = await self._client.get(self.path(key), RawPolicy)
         except ApiError as error:
@@ -204,11 +157,9 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         if all(policy.name != mine.meta.name for policy in policies):
             return None  # deleted between the two reads
         policy_state = self._modifier.of(key, mine.meta.uid) if mine.enforces else None
-        unsure = policy_state.unsure() if policy_state is not None else ()
-        nodes = list(self._nodes.values())
-        found = await gather(
-            self._inventory, self._launch_templates, mine, policies, nodes, self._scale, unsure
-        )
+        unsure = policy_state.attempts.unsure() if policy_state is not None else ()
+        nodes = list(self._watched.nodes.values())
+        found = await self._reader.gather(mine, policies, nodes, unsure)
         desired = [want async for want in in_pieces(planning.desired(found.plan_input))]
         found = msgspec.structs.replace(
             found, plan_input=msgspec.structs.replace(found.plan_input, desired=desired)
@@ -228,14 +179,15 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         """Stop probes that only this policy asked for."""
         if self._prober.serves(name):
             listed, _ = await self._client.list(IMDS_POLICY.path(), RawPolicy)
-            await self._prober.want(name, {}, self._wanting(map(read, listed)) - {name}, self._nodes)
+            await self._prober.want(name, {}, self._wanting(map(read, listed)) - {name}, self._watched.nodes)
 
     async def _probed(self, mine: Read, found: GatherResult) -> GatherResult:
         """With the findings of the probe so far."""
         assert mine.spec is not None  # noqa: S101 - the caller has checked
         if not mine.probes:
             return found
-        probe_state = await self._prober.probe_state({name: node for name, (node, _) in self._nodes.items()})
+        nodes = {name: node for name, (node, _) in self._watched.nodes.items()}
+        probe_state = await self._prober.probe_state(nodes)
         asked = mine.spec.verification
         probing = Probing(
             asked.nodes_per_group,
@@ -257,9 +209,9 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
     ) -> Snapshot:
         """The same with the inputs of Enforce."""
         inputs = self._modifier.enforce_input(mine, policy_state, found.targets)
-        inputs = msgspec.structs.replace(inputs, held=policy_state.held, instances=self._instances())
+        inputs = msgspec.structs.replace(inputs, held=policy_state.held, instances=self._watched.instances)
         plan_input = msgspec.structs.replace(found.plan_input, enforce_input=inputs)
-        status_input = msgspec.structs.replace(found.status_input, refused=policy_state.refused)
+        status_input = msgspec.structs.replace(found.status_input, refused=policy_state.permission.refused)
         return msgspec.structs.replace(
             snapshot,
             status_input=status_input,
@@ -301,13 +253,13 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         """Store the results of the plan, and have nodes probed; no option is changed before status has it.
         Why the probe's task, which this policy needs, could not be written, or ""."""
         key, mine = self._key(snapshot), snapshot.status_input.read
-        self._known(snapshot, key, mine.spec)
+        self._watched.known(key, mine.spec, snapshot.events)
         if plan.enforced is not None and snapshot.policy_state is not None:
-            self._modifier.note(snapshot.policy_state, plan.enforced, self._instances())
-            self._watched[key] = plan.enforced.nodes
+            self._modifier.note(snapshot.policy_state, plan.enforced, self._watched.instances)
+            self._watched.watch(key, plan.enforced.nodes)
         elif snapshot.plan_input is not None and not mine.enforces:
             self._modifier.forget(key)
-            self._watched.pop(key, None)
+            self._watched.watch(key, ())
         name, verified = mine.meta.name, plan.verified
         if snapshot.plan_input is None:
             await self._unprobed(name)
@@ -315,7 +267,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         if verified is None and not self._prober.serves(name):
             return ""
         marks, first = (verified.marks, verified.first) if verified is not None else ({}, frozenset[str]())
-        problem = await self._prober.want(name, marks, snapshot.wanting, self._nodes, first)
+        problem = await self._prober.want(name, marks, snapshot.wanting, self._watched.nodes, first)
         return problem if verified is not None else ""
 
     async def after(self, snapshot: Snapshot, plan: Plan, outcome: str) -> None:
@@ -331,7 +283,8 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             await self._modifier.carry_out(mine, policy_state, enforced.writes, snapshot.targets)
         elif policy_state is not None and policy_state.unseen and plan.rests:
             policy_state.unseen = False
-            self._others(self._key(snapshot))  # the changed instances are different for them, too
+            # The changed instances are different for them, too.
+            self._watched.enqueue_others(self._key(snapshot))
 
     async def _recorded(self, mine: Read, enforced: Enforced) -> None:
         """Check that the stored status lists the instances to change, since the API server drops fields that
@@ -341,9 +294,6 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             raise Conflict("the policy has changed")
         if (now.status.canary, now.status.changed) != (enforced.canary, enforced.changed):
             raise Retry(f"status lacks written fields, so no instance is changed: {_CRD}")
-
-    def _instances(self) -> set[str]:
-        return {ref.instance for _, ref in self._nodes.values()}
 
     def _key(self, snapshot: Snapshot) -> Key:
         return Key(KIND, "", snapshot.status_input.read.meta.name)
@@ -388,7 +338,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             self._waiting.pop(self._key(snapshot), None)
             if plan.verified is not None and plan.verified.wake is not None:
                 delays.append(max(plan.verified.wake, 1.0 * self._scale))
-        if snapshot.policy_state is not None and snapshot.policy_state.permit.stopped is not None:
+        if (state := snapshot.policy_state) is not None and state.permission.dry_runs.stopped is not None:
             delays.append(AGAIN_SECONDS * self._scale)
         return Next(delay=min(delays))
 

@@ -31,46 +31,31 @@ def evidence(
     """See Evidence. Nothing is verified if nothing is probed."""
     if probing is None:
         return Evidence(probe_state)
-    known = _remembering(probing, candidates, probe_state, stored)
+    nodes = {one.node for one in stored}
+    by_node = {one.node: one for one in candidates if one.node in nodes} if stored else {}
+    # The stored results that no newer one replaces.
+    kept = [one for one in stored if not _replaced(probing, by_node.get(one.node), one, probe_state)]
+    known = _remembering(probe_state, [one for one in kept if one.node in by_node])
     verified = verify(probing, candidates, known.findings, known.marks, now, known.before)
-    return Evidence(known, verified, _to_store(probing, candidates, known, stored, verified, now))
+    kept = [one for one in kept if lasts(probing, _finding(one), now)]
+    return Evidence(known, verified, _to_store(kept, verified))
 
 
-def _remembering(
-    probing: Probing,
-    candidates: Iterable[Candidate],
-    probe_state: ProbeState,
-    stored: Sequence[UnexpectedResult],
-) -> ProbeState:
-    """With the stored results that no newer one replaces, and requests for those."""
-    if not stored:
+def _remembering(probe_state: ProbeState, kept: Sequence[UnexpectedResult]) -> ProbeState:
+    """With these stored results, and requests for them."""
+    if not kept:
         return probe_state
-    by_node, marks, before = _by_node(candidates, stored), dict(probe_state.marks), dict[str, Finding]()
-    for one in stored:
-        candidate = by_node.get(one.node)
-        if candidate is not None and not _replaced(probing, candidate, one, probe_state):
-            before[one.node] = _finding(one)
-            marks[one.node] = max(marks.get(one.node, ""), one.mark)
-    return msgspec.structs.replace(probe_state, marks=marks, before=before)
+    marks = {**probe_state.marks}
+    for one in kept:
+        marks[one.node] = max(marks.get(one.node, ""), one.mark)
+    return msgspec.structs.replace(probe_state, marks=marks, before={one.node: _finding(one) for one in kept})
 
 
-def _to_store(
-    probing: Probing,
-    candidates: Sequence[Candidate],
-    probe_state: ProbeState,
-    stored: Sequence[UnexpectedResult],
-    verified: Verified,
-    now: float,
-) -> tuple[UnexpectedResult, ...]:
-    """Unexpected results that count, and earlier ones that none replaces: their Nodes may come back."""
-    if not stored and not verified.unexpected:
-        return ()
+def _to_store(kept: Iterable[UnexpectedResult], verified: Verified) -> tuple[UnexpectedResult, ...]:
+    """Unexpected results that count, and the earlier ones `kept`: their Nodes may come back."""
     found = {one.node: _stored(one, finding) for one, finding in verified.unexpected}
-    by_node = _by_node(candidates, stored)
-    for one in stored:
-        replaced = _replaced(probing, by_node.get(one.node), one, probe_state)
-        if not replaced and lasts(probing, _finding(one), now):
-            found.setdefault(one.node, one)
+    for one in kept:
+        found.setdefault(one.node, one)
     return tuple(found[node] for node in sorted(found))[:MAX_UNEXPECTED]
 
 
@@ -82,11 +67,6 @@ def unproved(probe_state: ProbeState, verified: Verified) -> tuple[str, str]:
             "be used, or spec.verification.probe is false"
         )
     return (verified.reason, verified.message) if verified.proved is False else ("", "")
-
-
-def _by_node(candidates: Iterable[Candidate], stored: Iterable[UnexpectedResult]) -> dict[str, Candidate]:
-    nodes = {one.node for one in stored}
-    return {one.node: one for one in candidates if one.node in nodes}
 
 
 def _replaced(

@@ -43,62 +43,84 @@ class GatherResult(msgspec.Struct, frozen=True):
     lost: bool = False
 
 
-async def gather(
-    inventory: Inventory,
-    provider: LaunchTemplateProvider,
-    mine: Read,
-    policies: Sequence[Policy],
-    nodes: Sequence[NodeRef],
-    scale: float = 1.0,
-    unsure: Collection[str] = (),
-    *,
-    operator: bool = True,
-) -> GatherResult:
-    """Read the unknown and outdated instances. `mine` has a spec; `unsure` are asked for in any case; `scale`
-    is for tests; `operator`: it is the operator that asks, and a problem is reported with its fix.
-    Pending instances are polled if this policy may have changed them."""
-    assert mine.spec is not None  # noqa: S101 - the caller has checked
-    changed = recorded(mine.status.canary, mine.status.changed)
-    wanted = await _wanted(mine.spec, nodes, changed)
-    aws = mine.spec.aws
-    targets = {name: ClientKey.of(aws.within(name), SERVICE, user=user_of("")) for name in sorted(wanted)}
+class PolicyReader:
+    """The reader of all policies. `operator`: it is the operator that asks, and a problem is reported with
+    its fix."""
 
-    async def ask(name: str, target: ClientKey) -> Region:
-        if mine.enforces:
-            await inventory.poll(target)
-            await inventory.again(target, wanted[name] & set(unsure), time.monotonic())
-        return await inventory.get(target, wanted[name], mine.resync * scale)
+    def __init__(
+        self, inventory: Inventory, provider: LaunchTemplateProvider, *, operator: bool = True
+    ) -> None:
+        self._inventory = inventory
+        self._provider = provider
+        self._operator = operator
 
-    # Side by side: one that is slow holds up no other.
-    found = await asyncio.gather(*(ask(name, target) for name, target in targets.items()))
-    regions = dict(zip(targets, found, strict=True))
-    members = [_member(node, ref, regions.get(ref.region)) for node, ref in nodes]
-    members = _apart(_at_home(members, inventory.cluster))
-    here = [m for m in members if m.ref.region in regions and not m.ref.skipped]
-    sources = await _sources(provider, mine, policies, here, scale)
-    problems = {
-        name: _problem(region.problem, operator)
-        for name, region in regions.items()
-        if region.problem is not None
-    }
-    now = time.monotonic()
-    asked = [region.at for region in regions.values() if region.at]
-    age = now - min(asked, default=now)
-    status_input = StatusInput(
-        mine,
-        problems=tuple(problems[name] for name in sorted(problems)),
-        scanned=format_time(time.time() - age) if asked else None,
-        asked=bool(regions) and not problems,
-        source_problems=tuple(_problem(problem, operator) for problem in sources.problems),
-    )
-    unasked = {name: problem.message for name, problem in problems.items()}
-    plan_input = PlanInput(
-        *(mine.meta.name, policies, members, unasked, mine.spec.aws.region),
-        launching=sources.launching,
-        stored=mine.status.unexpected,
-    )
-    lost = any(not region.lost.isdisjoint(wanted[name]) for name, region in regions.items())
-    return GatherResult(status_input, plan_input, age, targets, lost)
+    def clear(self) -> None:
+        """Another process may have changed everything."""
+        self._inventory.clear()
+        self._provider.clear()
+
+    async def gather(
+        self, mine: Read, policies: Sequence[Policy], nodes: Sequence[NodeRef], unsure: Collection[str] = ()
+    ) -> GatherResult:
+        """Read the unknown and outdated instances. `mine` has a spec; `unsure` are asked for in any case.
+        Pending instances are polled if this policy may have changed them."""
+        assert mine.spec is not None  # noqa: S101 - the caller has checked
+        changed = recorded(mine.status.canary, mine.status.changed)
+        wanted = await _wanted(mine.spec, nodes, changed)
+        aws = mine.spec.aws
+        targets = {name: ClientKey.of(aws.within(name), SERVICE, user=user_of("")) for name in sorted(wanted)}
+
+        async def ask(name: str, target: ClientKey) -> Region:
+            if mine.enforces:
+                await self._inventory.poll(target)
+                await self._inventory.again(target, wanted[name] & set(unsure), time.monotonic())
+            return await self._inventory.get(target, wanted[name], mine.resync * self._inventory.scale)
+
+        # Side by side: one that is slow holds up no other.
+        found = await asyncio.gather(*(ask(name, target) for name, target in targets.items()))
+        regions = dict(zip(targets, found, strict=True))
+        members = [_member(node, ref, regions.get(ref.region)) for node, ref in nodes]
+        members = _apart(_at_home(members, self._inventory.cluster))
+        here = [m for m in members if m.ref.region in regions and not m.ref.skipped]
+        sources = await self._sources(mine, policies, here)
+        problems = {
+            name: _problem(region.problem, self._operator)
+            for name, region in regions.items()
+            if region.problem is not None
+        }
+        now = time.monotonic()
+        asked = [region.at for region in regions.values() if region.at]
+        age = now - min(asked, default=now)
+        status_input = StatusInput(
+            mine,
+            problems=tuple(problems[name] for name in sorted(problems)),
+            scanned=format_time(time.time() - age) if asked else None,
+            asked=bool(regions) and not problems,
+            source_problems=tuple(_problem(problem, self._operator) for problem in sources.problems),
+        )
+        unasked = {name: problem.message for name, problem in problems.items()}
+        plan_input = PlanInput(
+            *(mine.meta.name, policies, members, unasked, mine.spec.aws.region),
+            launching=sources.launching,
+            stored=mine.status.unexpected,
+        )
+        lost = any(not region.lost.isdisjoint(wanted[name]) for name, region in regions.items())
+        return GatherResult(status_input, plan_input, age, targets, lost)
+
+    async def _sources(
+        self, mine: Read, policies: Sequence[Policy], members: Sequence[Member]
+    ) -> LaunchResult:
+        """The sources of future nodes, if the policy has nodes."""
+        spec = mine.spec
+        assert spec is not None  # noqa: S101 - the caller has checked
+
+        async def meant(*selectors: Selector) -> list[Member]:
+            found = in_pieces(members)
+            return [m async for m in found if any(selects(one, m.node.labels, m.groups) for one in selectors)]
+
+        every = [policy.selector for policy in policies]
+        own, max_age = await meant(spec.selector), mine.resync * self._inventory.scale
+        return await self._provider.get(spec.aws, own, lambda: meant(*every), max_age)
 
 
 async def _wanted(spec: Spec, nodes: Sequence[NodeRef], changed: Collection[str]) -> dict[str, set[str]]:
@@ -111,26 +133,6 @@ async def _wanted(spec: Spec, nodes: Sequence[NodeRef], changed: Collection[str]
         if here and (ref.instance in changed or selects(by_labels, node.labels, ref.groups)):
             wanted.setdefault(ref.region, set()).add(ref.instance)
     return wanted
-
-
-async def _sources(
-    provider: LaunchTemplateProvider,
-    mine: Read,
-    policies: Sequence[Policy],
-    members: Sequence[Member],
-    scale: float,
-) -> LaunchResult:
-    """The sources of future nodes, if the policy has nodes."""
-    spec = mine.spec
-    assert spec is not None  # noqa: S101 - the caller has checked
-
-    async def meant(*selectors: Selector) -> list[Member]:
-        found = in_pieces(members)
-        return [m async for m in found if any(selects(one, m.node.labels, m.groups) for one in selectors)]
-
-    every = [policy.selector for policy in policies]
-    own = await meant(spec.selector)
-    return await provider.get(spec.aws, own, lambda: meant(*every), mine.resync * scale)
 
 
 def _member(node: Node, ref: InstanceRef, region: Region | None) -> Member:

@@ -20,14 +20,14 @@ from caretaker.aws.ec2 import Ec2Writer
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.services import Rate, read_only
-from caretaker.imds.change_attempts import BACKOFF_SECONDS, ChangeAttempt, advance, failed, sent, unanswered
+from caretaker.imds.change_attempts import BACKOFF_SECONDS, failed, landed, sent, unanswered
 from caretaker.imds.checks import OWN_SECONDS
-from caretaker.imds.choice import ASKED, Write
+from caretaker.imds.choice import Write
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.metrics import PolicyMetrics
-from caretaker.imds.policy_state import Permit, PolicyState
+from caretaker.imds.policy_state import DryRuns, PolicyState
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap
 from caretaker.imds.resource import Read, user_of
 from caretaker.kube.errors import NotLeader
@@ -43,12 +43,10 @@ _ORGANIZATION: Final = "service control policy"
 _INCORRECT_STATE: Final = "IncorrectInstanceState"
 # Concurrent calls of a batch: so many may still be in flight when EC2 refuses one.
 AT_ONCE: Final = 8
-# Between two dry runs after a refusal.
-AGAIN_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
 
 
 class InstanceModifier:
-    """The writer of all policies. `scale`, for tests: seconds of the machine in one of ours."""
+    """The writer of all policies."""
 
     def __init__(
         self,
@@ -56,7 +54,6 @@ class InstanceModifier:
         inventory: Inventory,
         rate: Rate,
         metrics: PolicyMetrics,
-        scale: float = 1.0,
         *,
         instance_identity: bool = False,
     ) -> None:
@@ -64,7 +61,7 @@ class InstanceModifier:
         self._inventory = inventory
         self._rate = rate
         self._metrics = metrics
-        self._scale = scale
+        self._scale = inventory.scale  # for tests: seconds of the machine in one of ours
         self._instance_identity = instance_identity
         self._states: dict[Key, PolicyState] = {}
         self._leads_since = math.inf  # by _now(): the first pass
@@ -92,16 +89,18 @@ class InstanceModifier:
         """The input of the plan; `targets` by region."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         safety, now = mine.spec.safety, self._now()
-        if state.cap is None or state.per_minute != safety.max_changes_per_minute:
-            state.per_minute = safety.max_changes_per_minute
-            state.cap = AdaptiveRateLimiter(cap(state.per_minute), now)
+        rate = cap(safety.max_changes_per_minute)
+        if state.cap is None or state.cap.rate != rate:
+            state.cap = AdaptiveRateLimiter(rate, now)
         shares = {region: self._share(target, now) for region, target in targets.items()}
         waits = [share.wait(now) for share in shares.values()]
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
         state.soaking(mine.status.canary, now)
-        state.inherit(recorded(mine.status.canary, mine.status.changed), time.monotonic())
+        found = recorded(mine.status.canary, mine.status.changed)
+        inherited, inherited_at = state.inherit(found, time.monotonic())
         state.land(mine.status.canary, mine.status.changed)
         self._leads_since = min(self._leads_since, now)
+        attempts, permission = state.attempts, state.permission
         held = state.settles_in(mine.status.canary, now - self._leads_since)
         return EnforceInput(
             me=mine.meta.name,
@@ -122,15 +121,17 @@ class InstanceModifier:
             canary=mine.status.canary,
             watched=mine.status.changed,
             soaks=state.soaks,
-            inherited=frozenset(state.inherited or ()),
-            believed_since=state.inherited_at + OWN_SECONDS * self._scale,
+            inherited=inherited,
+            believed_since=inherited_at + OWN_SECONDS * self._scale,
             breaker=mine.status.breaker,
-            attempts=state.attempts,
-            others=frozenset[str]().union(*(one.waits for one in self._states.values() if one is not state)),
-            failures=state.failures,
-            last_failure=state.last_failure,
-            denied=state.denied,
-            first=frozenset(state.first),
+            attempts=attempts.by_instance,
+            others=frozenset[str]().union(
+                *(one.attempts.waiting for one in self._states.values() if one is not state)
+            ),
+            failures=attempts.failures,
+            last_failure=attempts.last_failure,
+            denied=permission.denied,
+            first=frozenset(permission.first),
             free={region: share.free(now) for region, share in shares.items()},
             cap=state.cap.free(now) if not held else 0,
             wait=max(state.cap.wait(now), min(waits, default=0.0), held),
@@ -146,7 +147,7 @@ class InstanceModifier:
                 "credentials (--aws-instance-identity): give it credentials by IRSA or EKS Pod Identity, "
                 "and remove that flag"
             )
-        return state.permit.stopped
+        return state.permission.dry_runs.stopped
 
     async def ask(
         self, mine: Read, state: PolicyState, writes: Sequence[Write], targets: Mapping[str, ClientKey]
@@ -154,14 +155,15 @@ class InstanceModifier:
         """Dry runs of these writes: once for each generation, and again after a refusal. A single denial may
         be due to tags: only if all are denied, the permission is missing. Returns whether a dry run was
         made."""
-        permit, same = state.permit, state.permit.generation == mine.meta.generation
+        permission, dry_runs, generation = state.permission, state.permission.dry_runs, mine.meta.generation
         if not writes:
-            if permit.stopped is not None:
-                state.permit = Permit()  # there is no instance to ask for, and none to change
-            return permit.stopped is not None
-        if same and (permit.stopped is None or self._now() < permit.again_at):
+            if dry_runs.stopped is not None:
+                permission.dry_runs = DryRuns()  # there is no instance to ask for, and none to change
+            return dry_runs.stopped is not None
+        same = dry_runs.generation == generation
+        if same and (dry_runs.stopped is None or self._now() < dry_runs.again_at):
             return False
-        if self._stopped(mine, state) is not permit.stopped:
+        if self._stopped(mine, state) is not dry_runs.stopped:
             return False  # nothing would be sent
         stopped = None
         for write in writes:
@@ -172,32 +174,24 @@ class InstanceModifier:
             if error is None or not error.access_denied:
                 break
             self._waits(state, write, error)
-        self._permit(mine, state, stopped)
+        permission.asked(generation, stopped, self._now())
         return True
 
     def _first(self, state: PolicyState, instance: str) -> None:
         """Change this instance next: an accepted change proves more than a dry run."""
-        state.first.add(instance)
-        if (attempt := state.attempts.get(instance)) is not None and not attempt.fighting:
-            state.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
-
-    def _permit(self, mine: Read, state: PolicyState, stopped: tuple[str, str] | None) -> None:
-        """After refusals the next dry run is delayed, until EC2 accepts a change."""
-        before, generation = state.permit, mine.meta.generation
-        refusals = before.refusals if before.generation == generation else 0
-        wait = AGAIN_SECONDS[min(refusals, len(AGAIN_SECONDS) - 1)]
-        refusal = stopped or (before.refusal if refusals else None)
-        refusals += stopped is not None
-        state.permit = Permit(generation, stopped, refusal, self._now() + wait, refusals)
+        state.permission.first.add(instance)
+        if (attempt := state.attempts.by_instance.get(instance)) is not None and not attempt.fighting:
+            state.attempts.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
 
     def _waits(self, state: PolicyState, write: Write, error: AwsError) -> None:
         """Move it behind the others. A dry run is no attempt, so the backoff does not grow."""
-        attempt, now = state.attempts.get(write.instance, ChangeAttempt()), self._now()
+        attempt, now = state.attempts.of(write.instance), self._now()
         failure = failed(
             msgspec.structs.replace(attempt, options=write.options), now, error.code, error.message
         )
         failures, later = max(attempt.failures, 1), max(attempt.not_before, now + BACKOFF_SECONDS)
-        state.keep(write.instance, msgspec.structs.replace(failure, failures=failures, not_before=later))
+        kept = msgspec.structs.replace(failure, failures=failures, not_before=later)
+        state.attempts.keep(write.instance, kept)
 
     async def _dry_run(
         self, mine: Read, write: Write, target: ClientKey, *, sure: bool = False
@@ -222,13 +216,12 @@ class InstanceModifier:
     def note(self, state: PolicyState, enforced: Enforced, instances: Collection[str]) -> None:
         """Take over the plan's attempts. `instances`: of all nodes."""
         if enforced.closed:
-            state.failures, state.denied = 0, ("", "")
+            state.attempts.failures, state.permission.denied = 0, ("", "")
         for instance, attempt in enforced.attempts.items():
-            before = state.attempts.get(instance, ChangeAttempt())
-            if attempt.failures > before.failures:
-                state.failed(instance, attempt)
+            if attempt.failures > state.attempts.of(instance).failures:
+                state.attempts.failed(instance, attempt)
             else:
-                state.keep(instance, attempt)
+                state.attempts.keep(instance, attempt)
         state.only(instances)
         state.land(enforced.canary, enforced.changed)
         state.soaking(enforced.canary, self._now())
@@ -253,9 +246,9 @@ class InstanceModifier:
         """Whether the call may still be made. Since the plan there may have been consecutive failures, a
         refused permission, throttling, or calls of another policy; or the read is now too old."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
-        open_still = state.failures < mine.spec.safety.stop_after_consecutive_failures
-        permitted = state.permit.stopped is None and not state.denied[0]
-        fresh = self._inventory.read_at(target, write.instance) >= self._fresh_since()
+        open_still = state.attempts.failures < mine.spec.safety.stop_after_consecutive_failures
+        permitted = not state.permission.missing
+        fresh = self._inventory.instances(target).read_at(write.instance) >= self._fresh_since()
         now = self._now()
         return open_still and permitted and fresh and self._share(target, now).free(now) > 0
 
@@ -264,32 +257,35 @@ class InstanceModifier:
         self._share(target, now).take(now)
         if state.cap is not None:
             state.cap.take(now)
-        attempt = state.attempts.get(write.instance, ChangeAttempt())
+        attempts, instances = state.attempts, self._inventory.instances(target)
+        attempt = attempts.of(write.instance)
         self._settle_applied(state, write.instance, target)
-        state.first.discard(write.instance)
+        state.permission.first.discard(write.instance)
         # A cancelled call has an unknown outcome.
-        state.keep(write.instance, unanswered(attempt, now, write.options))
-        self._inventory.doubt(target, write.instance, write.options)
+        attempts.keep(write.instance, unanswered(attempt, now, write.options))
+        instances.doubt(write.instance, write.options, time.monotonic())
         try:
             answer = await self._writer(mine, target).modify_instance_metadata_options(
                 InstanceId=write.instance, **write.options
             )
         except NotLeader:
-            state.keep(write.instance, attempt)  # nothing was sent
-            self._inventory.refused(target, write.instance)
+            attempts.keep(write.instance, attempt)  # nothing was sent
+            instances.refused(write.instance)
             raise
         except AwsError as error:
             self._metrics.changed(error.code)
-            self._failed(mine, state, write, target, attempt, error)
+            logger.warning("%s was not changed: %s", write.instance, error)
+            if not error.unknown_outcome:  # else it is kept as unanswered
+                attempts.keep(write.instance, attempt)
+                instances.refused(write.instance)
+                self._failed(mine, state, write, target, error)
             if error.access_denied and _ORGANIZATION not in error.message:
                 await self._denied(mine, state, write, target, error)
             return
         self._metrics.changed("Changed")
-        state.failures, state.unseen = 0, True
-        state.refusing.clear()
-        if state.permit.stopped is None:
-            state.permit = msgspec.structs.replace(state.permit, refusal=None, refusals=0)
-        state.keep(write.instance, sent(attempt, now, write.options))
+        attempts.failures, state.unseen = 0, True
+        state.permission.accepted()
+        attempts.keep(write.instance, sent(attempt, now, write.options))
         state.changed[write.instance] = time.time()
         state.landing.add(write.instance)
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
@@ -298,62 +294,49 @@ class InstanceModifier:
         """End the pending changes of other policies that EC2 has reported as applied. Their next pass would
         take the change of `sender` for their own, and send theirs again."""
         for other in self._states.values():
-            if other is sender or instance not in other.waits:
-                continue
-            attempt = other.attempts[instance]
-            if self._inventory.applied(target, instance, attempt.options):
-                other.keep(instance, advance(attempt, "compliant", self._now(), 0.0))
+            attempt = other.attempts.of(instance)
+            waits = other is not sender and attempt.waits
+            if waits and self._inventory.instances(target).applied(instance, attempt.options):
+                other.attempts.keep(instance, landed(attempt, self._now()))
 
     def _failed(
-        self,
-        mine: Read,
-        state: PolicyState,
-        write: Write,
-        target: ClientKey,
-        attempt: ChangeAttempt,
-        error: AwsError,
+        self, mine: Read, state: PolicyState, write: Write, target: ClientKey, error: AwsError
     ) -> None:
-        instance, now = write.instance, self._now()
-        logger.warning("%s was not changed: %s", instance, error)
-        if error.unknown_outcome:
-            return  # it is kept as unanswered
-        tried = msgspec.structs.replace(attempt, options=write.options)
+        """EC2 has definitely not made the change."""
+        instance, now, attempts = write.instance, self._now(), state.attempts
+        tried = msgspec.structs.replace(attempts.of(instance), options=write.options)
         failure = failed(tried, now, error.code, error.message)
-        state.keep(instance, attempt)
-        self._inventory.refused(target, instance)
         if error.throttled:
             self._share(target, now).refused(now)
         elif error.not_found:
-            state.keep(instance, failure)  # the plan sees that EC2 refused the change
+            attempts.keep(instance, failure)  # the plan sees that EC2 refused the change
             state.changed.pop(instance, None)
-            self._inventory.gone(target, instance)
+            self._inventory.instances(target).gone(instance, time.monotonic())
         elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:
             why = f"{error}; the account or its organization forbids it"
             refusal = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)
-            state.failed(instance, refusal)
+            attempts.failed(instance, refusal)
         elif error.no_identity:
-            state.keep(instance, failure)
-            self._permit(mine, state, refused(error))
+            attempts.keep(instance, failure)
+            state.permission.asked(mine.meta.generation, refused(error), now)
         elif error.access_denied or error.code == _INCORRECT_STATE:
-            state.keep(instance, failure)
+            attempts.keep(instance, failure)
         else:
-            state.failed(instance, failure)
+            attempts.failed(instance, failure)
 
     async def _denied(
         self, mine: Read, state: PolicyState, write: Write, target: ClientKey, error: AwsError
     ) -> None:
         """The denial may be due to the tags of this instance: then the others go on. If EC2 allows the dry
         run of the same call, retries would never end: then the breaker opens."""
-        if state.denied[0] or state.permit.stopped is not None:
+        permission = state.permission
+        if permission.missing:
             return
         if await self._dry_run(mine, write, target, sure=True) is None:
             why = f"EC2 denied the change although it had allowed the dry run: {error}"
-            state.denied = (write.instance, why)
-            return
-        state.refusing.add(write.instance)
-        if len(state.refusing) >= ASKED:
-            state.refusing.clear()
-            self._permit(mine, state, refused(error))
+            permission.denied = (write.instance, why)
+        elif permission.refuses(write.instance):
+            permission.asked(mine.meta.generation, refused(error), self._now())
 
     # ---------------------------------------------------------------- parts
 

@@ -4,19 +4,24 @@ It is lost with the process, so correctness must not depend on it.
 """
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import CanaryStatus, ChangedGroup
 from caretaker.api.times import parse_time
-from caretaker.imds.change_attempts import ChangeAttempt
+from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.checks import OWN_SECONDS
+from caretaker.imds.choice import ASKED
 from caretaker.imds.enforce_input import FRESH_SECONDS, Group, Held, recorded
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter
 
+# Between two dry runs after a refusal.
+AGAIN_SECONDS: Final = (15.0, 30.0, 60.0, 300.0)
 
-class Permit(msgspec.Struct, frozen=True):
+
+class DryRuns(msgspec.Struct, frozen=True):
     """Results of dry runs. `stopped`: (reason, message) of a refusal that stops all changes; `refusal`:
     of the last one, and `refusals`: their number, since EC2 last accepted a change."""
 
@@ -27,44 +32,115 @@ class Permit(msgspec.Struct, frozen=True):
     refusals: int = 0
 
 
-class PolicyState:
-    """The in-memory state of one policy."""
+class Permission:
+    """Whether EC2 lets the policy change instances, by its dry runs and its answers to changes."""
 
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        self.attempts: dict[str, ChangeAttempt] = {}
-        # instance -> when it was changed, and once that is known when it was first seen applied; Unix seconds
-        self.changed: dict[str, float] = {}
-        self.landing: set[str] = set()  # those that were not seen applied yet
-        self.unseen = False  # there are changes that other policies have not read
-        self.failures = 0
-        self.last_failure = ""
-        self.permit = Permit()
+    def __init__(self) -> None:
+        self.dry_runs = DryRuns()
         self.first: set[str] = set()  # instances whose dry run EC2 allowed when it denied others
-        self.refusing: set[str] = set()  # instances that were denied since EC2 last accepted a change
         self.denied = ("", "")  # (instance, message) of a change that was denied after an allowed dry run
-        self.per_minute = 0
-        self.cap: AdaptiveRateLimiter | None = None
-        self.soaks: dict[Group, tuple[str, float]] = {}  # group -> (since, monotonic time)
-        self.waits: set[str] = set()  # instances whose attempt waits for EC2
-        self.inherited: set[str] | None = None  # instances in the first status; None: not read yet
-        self.inherited_at = 0.0
-        self.settles = False  # status had a canary or passed changes
-        self.held: Held = {}  # in the last pass whose status was stored
+        self._refusing: set[str] = set()  # instances that were denied since EC2 last accepted a change
+
+    @property
+    def missing(self) -> bool:
+        """Whether no change may be made."""
+        return self.dry_runs.stopped is not None or bool(self.denied[0])
 
     @property
     def refused(self) -> tuple[str, str] | None:
         """(reason, message) of a refusal, until EC2 accepts a change: an allowed dry run is not enough."""
         if self.denied[0]:
             return Reason.ACCESS_DENIED, f"instance {self.denied[0]}: {self.denied[1]}"
-        return self.permit.refusal
+        return self.dry_runs.refusal
 
-    def inherit(self, instances: Collection[str], now: float) -> None:
-        """Take the instances of the first status, and drop those that leave it."""
+    def asked(self, generation: int, stopped: tuple[str, str] | None, now: float) -> None:
+        """After refusals the next dry run is delayed, until EC2 accepts a change."""
+        before = self.dry_runs
+        refusals = before.refusals if before.generation == generation else 0
+        wait = AGAIN_SECONDS[min(refusals, len(AGAIN_SECONDS) - 1)]
+        refusal = stopped or (before.refusal if refusals else None)
+        refusals += stopped is not None
+        self.dry_runs = DryRuns(generation, stopped, refusal, now + wait, refusals)
+
+    def accepted(self) -> None:
+        """EC2 has accepted a change."""
+        self._refusing.clear()
+        if self.dry_runs.stopped is None:
+            self.dry_runs = msgspec.structs.replace(self.dry_runs, refusal=None, refusals=0)
+
+    def refuses(self, instance: str) -> bool:
+        """EC2 has denied the change of this instance and its dry run; whether it has so often enough."""
+        self._refusing.add(instance)
+        if len(self._refusing) < ASKED:
+            return False
+        self._refusing.clear()
+        return True
+
+
+class Attempts:
+    """The last attempt of each instance, and the failures in a row.
+
+    waiting       instances whose attempt waits for EC2
+    last_failure  its instance and message
+    """
+
+    def __init__(self) -> None:
+        self.by_instance: dict[str, ChangeAttempt] = {}
+        self.waiting: set[str] = set()
+        self.failures = 0
+        self.last_failure = ""
+
+    def of(self, instance: str) -> ChangeAttempt:
+        """An empty one if there was none."""
+        return self.by_instance.get(instance, NEW)
+
+    def unsure(self) -> set[str]:
+        """Instances to read again."""
+        return {instance for instance, attempt in self.by_instance.items() if attempt.unsure}
+
+    def keep(self, instance: str, attempt: ChangeAttempt) -> None:
+        """Remember it; an empty attempt is removed."""
+        if attempt == NEW:
+            self.by_instance.pop(instance, None)
+        else:
+            self.by_instance[instance] = attempt
+        if attempt.waits:
+            self.waiting.add(instance)
+        else:
+            self.waiting.discard(instance)
+
+    def failed(self, instance: str, attempt: ChangeAttempt) -> None:
+        """Count one more consecutive failure."""
+        self.keep(instance, attempt)
+        self.failures += 1
+        self.last_failure = f"{instance}: {attempt.trouble[1]}"
+
+
+class PolicyState:
+    """The in-memory state of one policy."""
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.attempts = Attempts()
+        # instance -> when it was changed, and once that is known when it was first seen applied; Unix seconds
+        self.changed: dict[str, float] = {}
+        self.landing: set[str] = set()  # those that were not seen applied yet
+        self.unseen = False  # there are changes that other policies have not read
+        self.permission = Permission()
+        self.cap: AdaptiveRateLimiter | None = None
+        self.soaks: dict[Group, tuple[str, float]] = {}  # group -> (since, monotonic time)
+        # (instances of the status that this process found first, when: time.monotonic()); None: not read yet
+        self.inherited: tuple[set[str], float] | None = None
+        self.settles = False  # status had a canary or passed changes
+        self.held: Held = {}  # in the last pass whose status was stored
+
+    def inherit(self, instances: set[str], now: float) -> tuple[set[str], float]:
+        """`inherited`: take the instances of the first status, and drop those that leave it."""
         if self.inherited is None:
-            self.inherited, self.inherited_at = set(instances), now
-            self.landing |= set(instances)
-        self.inherited &= set(instances)
+            self.landing |= instances
+        before, at = self.inherited or (instances, now)
+        self.inherited = before & instances, at
+        return self.inherited
 
     def land(self, canary: CanaryStatus | None, watched: Iterable[ChangedGroup]) -> None:
         """Instances that are seen applied, by status; the soak of a canary has a time of its own."""
@@ -91,32 +167,11 @@ class PolicyState:
             before = soaks.get(group)
             self.soaks[group] = before if before and before[0] == one.since else (one.since, now)
 
-    def unsure(self) -> set[str]:
-        """Instances to read again."""
-        return {instance for instance, attempt in self.attempts.items() if attempt.unsure}
-
-    def keep(self, instance: str, attempt: ChangeAttempt) -> None:
-        """Remember it; an empty attempt is removed."""
-        if attempt == ChangeAttempt():
-            self.attempts.pop(instance, None)
-        else:
-            self.attempts[instance] = attempt
-        if attempt.waits:
-            self.waits.add(instance)
-        else:
-            self.waits.discard(instance)
-
-    def failed(self, instance: str, attempt: ChangeAttempt) -> None:
-        """Count one more consecutive failure."""
-        self.keep(instance, attempt)
-        self.failures += 1
-        self.last_failure = f"{instance}: {attempt.trouble[1]}"
-
     def only(self, instances: Collection[str]) -> None:
         """Forget instances without a Node."""
-        for instance in self.attempts.keys() - instances:
-            self.keep(instance, ChangeAttempt())
+        for instance in self.attempts.by_instance.keys() - instances:
+            self.attempts.keep(instance, NEW)
         for instance in self.changed.keys() - instances:
             del self.changed[instance]
-        self.first &= set(instances)
+        self.permission.first &= set(instances)
         self.landing &= set(instances)

@@ -31,10 +31,10 @@ def cap(per_minute: int) -> Rate:
 
 
 class AdaptiveRateLimiter:
-    """A token bucket that slows down on request, and recovers by itself."""
+    """A token bucket that slows down on request, and recovers by itself. `rate`: when it is not slowed."""
 
     def __init__(self, rate: Rate, now: float) -> None:
-        self._rate = rate
+        self.rate = rate
         self._bucket = TokenBucket(rate, now)
         self._factor = 1.0
         self._refused = 0.0
@@ -78,5 +78,5 @@ class AdaptiveRateLimiter:
 
     def _renew(self, now: float) -> None:
         left = self._bucket.free(now)
-        rate = Rate(self._rate.per_second * self._factor, max(self._rate.burst * self._factor, 1.0))
+        rate = Rate(self.rate.per_second * self._factor, max(self.rate.burst * self._factor, 1.0))
         self._bucket = TokenBucket(rate, now, tokens=min(float(left), rate.burst))

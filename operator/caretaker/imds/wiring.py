@@ -5,13 +5,14 @@ from typing import Final
 from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
 from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.rate_limiter import share
+from caretaker.imds.watch_handlers import WatchHandlers
 from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.wiring import NODES, Context, Wiring
 
 
 def make(context: Context) -> IMDSPolicyKind:
-    """The kind. It subscribes to the Nodes itself."""
-    settings, queue = context.settings, context.queue
+    """The kind, with its handlers subscribed to the Nodes."""
+    settings = context.settings
     options = ControllerOptions(
         settings.aws_grants,
         settings.operator_namespace,
@@ -23,8 +24,9 @@ def make(context: Context) -> IMDSPolicyKind:
         probe_image=settings.probe_image,
         scale=context.scale,
     )
-    nodes, metrics = context.store(NODES), PolicyMetrics(context.metrics.registry)
-    kind = IMDSPolicyKind(context.client, context.aws, nodes, queue.add, queue.add_after, metrics, options)
+    watched = WatchHandlers(context.store(NODES), context.queue, context.scale)
+    metrics = PolicyMetrics(context.metrics.registry)
+    kind = IMDSPolicyKind(context.client, context.aws, watched, metrics, options)
     kind.unseen = context.unseen
     return kind
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from caretaker.imds import change_attempts
 from caretaker.imds.change_attempts import (
     BACKOFF_MAX_SECONDS,
     NO_ANSWER,
@@ -27,7 +28,7 @@ LANDED = advance(SENT, "compliant", 110.0, TIMEOUT)
 
 
 def drifted(attempt: ChangeAttempt, now: float, options: dict[str, object] = HOP) -> ChangeAttempt:
-    return advance(attempt, "drifted", now, TIMEOUT, options, list(options))
+    return change_attempts.drifted(attempt, now, options, list(options))
 
 
 def test_what_is_sent_waits_until_it_is_seen_applied() -> None:
@@ -143,17 +144,17 @@ def test_a_spec_that_wants_something_else_is_no_reversal() -> None:
     assert drifted(LANDED, 200.0).reversals == (200.0,)
     assert drifted(LANDED, 200.0, three) == NEW
     assert drifted(SENT, 200.0, three) == NEW, "nor while it is pending"
-    more = advance(LANDED, "drifted", 200.0, TIMEOUT, BOTH, ["HttpTokens"])
+    more = change_attempts.drifted(LANDED, 200.0, BOTH, ["HttpTokens"])
     assert more == NEW, "a further option"
-    assert advance(LANDED, "drifted", 200.0, TIMEOUT, BOTH, list(BOTH)).reversals == (200.0,)
+    assert change_attempts.drifted(LANDED, 200.0, BOTH, list(BOTH)).reversals == (200.0,)
 
 
 def test_only_what_was_sent_can_be_set_back() -> None:
     """A field that was as it should be, and so was not sent, is corrected for the first time."""
-    assert advance(LANDED, "drifted", 200.0, TIMEOUT, {"HttpTokens": "required"}, ["HttpTokens"]) == NEW
+    assert change_attempts.drifted(LANDED, 200.0, {"HttpTokens": "required"}, ["HttpTokens"]) == NEW
     tokens = sent(NEW, 200.0, {"HttpTokens": "required"})
     landed = advance(tokens, "compliant", 205.0, TIMEOUT)
-    again = advance(landed, "drifted", 300.0, TIMEOUT, {"HttpTokens": "required"}, ["HttpTokens"])
+    again = change_attempts.drifted(landed, 300.0, {"HttpTokens": "required"}, ["HttpTokens"])
     assert again.reversals == (300.0,)
 
 

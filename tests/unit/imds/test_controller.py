@@ -21,6 +21,7 @@ from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.plan import Plan, PlanInput
 from caretaker.imds.resource import Read
 from caretaker.imds.verify import Verified
+from caretaker.imds.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
 from testing.clock import Clock
@@ -43,9 +44,10 @@ def kind(
 ) -> IMDSPolicyKind:
     """Without anybody to talk to."""
     nobody: Any = SimpleNamespace(ec2_writer=None)
-    store: Store[Node] = Store()
+    queue: Any = SimpleNamespace(add=add, add_after=add_after)
     given = ControllerOptions(Grants.default("ops"), "ops", Rate(2.0, 40.0), **options)
-    return IMDSPolicyKind(nobody, nobody, store, add, add_after, PolicyMetrics(CollectorRegistry()), given)
+    watched = WatchHandlers(Store(), queue)
+    return IMDSPolicyKind(nobody, nobody, watched, PolicyMetrics(CollectorRegistry()), given)
 
 
 def probing(*, waiting: bool, wake: float | None = None) -> Plan:
@@ -117,15 +119,15 @@ async def test_a_node_that_was_changed_is_looked_at_as_soon_as_its_readiness_cha
     await made.before(seen, Plan(enforced=Enforced(changed=changed)))
     nodes = {name: Node(name, name, {}, provider_id="", ready=True, ready_since=5.0) for name in ("n1", "n2")}
     away = {name: msgspec.structs.replace(node, ready=False) for name, node in nodes.items()}
-    made._node_changed(nodes["n2"], away["n2"])
-    made._node_changed(nodes["n1"], msgspec.structs.replace(nodes["n1"], labels={"a": "b"}))
+    made._watched._node_changed(nodes["n2"], away["n2"])
+    made._watched._node_changed(nodes["n1"], msgspec.structs.replace(nodes["n1"], labels={"a": "b"}))
     assert added == [], "not watched, or as Ready as before"
-    made._node_changed(nodes["n1"], away["n1"])
-    made._node_changed(away["n1"], msgspec.structs.replace(nodes["n1"], ready_since=9.0))
-    made._node_changed(nodes["n1"], None)
+    made._watched._node_changed(nodes["n1"], away["n1"])
+    made._watched._node_changed(away["n1"], msgspec.structs.replace(nodes["n1"], ready_since=9.0))
+    made._watched._node_changed(nodes["n1"], None)
     assert [key.name for key in added] == ["p", "p", "p"]
     await made.before(seen, Plan(enforced=Enforced()))
-    made._node_changed(nodes["n1"], away["n1"])
+    made._watched._node_changed(nodes["n1"], away["n1"])
     assert len(added) == 3
 
 
@@ -140,10 +142,10 @@ async def test_an_event_in_the_first_pass_of_a_policy_brings_another_one(missed:
     later: list[Key] = []
     made = kind(add_after=lambda key, _: later.append(key), daemontasks=False)
     node = Node("n1", "n1", {}, provider_id="", ready=True, ready_since=5.0)
-    made._node_changed(None, node)
+    made._watched._node_changed(None, node)
     read = msgspec.structs.replace(SEEN, plan_input=None, events=1)
     if missed:
-        made._node_changed(None, msgspec.structs.replace(node, name="n2", uid="n2"))
+        made._watched._node_changed(None, msgspec.structs.replace(node, name="n2", uid="n2"))
     await made.before(read, Plan())
     assert later == [Key("IMDSPolicy", "", "p")] * missed
     await made.before(read, Plan())

@@ -20,7 +20,7 @@ from caretaker.api.imds import (
 from caretaker.api.objects import Node, WireMeta
 from caretaker.aws.identity import ClientKey
 from caretaker.imds.enforce_input import EnforceInput
-from caretaker.imds.gather import gather
+from caretaker.imds.gather import PolicyReader
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchResult
@@ -73,27 +73,31 @@ NO_SOURCES: Any = _NoSources()
 POLICY = Policy("p", 100, Options(2), Selector(), enforces=True)
 
 
+def reader(inventory: Inventory) -> PolicyReader:
+    return PolicyReader(inventory, NO_SOURCES)
+
+
 async def test_regions_are_asked_side_by_side() -> None:
     nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
     for mode in ("Audit", "Enforce"):
         regions = Regions(2)
-        found = await gather(Inventory(regions.of), NO_SOURCES, read(mode), [POLICY], nodes)
+        found = await reader(Inventory(regions.of)).gather(read(mode), [POLICY], nodes)
         assert regions.asked == {NEAR, FAR}
         assert [one.observed is not None for one in found.plan_input.members] == [True, True]
 
 
 async def test_an_instance_that_was_not_told_whole_is_told_to_be_asked_for_again() -> None:
     nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
-    mine = await gather(Inventory(Regions(1).of), NO_SOURCES, read(region=NEAR), [POLICY], nodes)
+    mine = await reader(Inventory(Regions(1).of)).gather(read(region=NEAR), [POLICY], nodes)
     assert mine.lost, "its options were not"
-    none = await gather(Inventory(Regions(0).of), NO_SOURCES, read(region="eu-north-1"), [POLICY], nodes)
+    none = await reader(Inventory(Regions(0).of)).gather(read(region="eu-north-1"), [POLICY], nodes)
     assert not none.lost
 
 
 async def test_a_region_that_is_not_meant_is_not_asked() -> None:
     nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
     regions = Regions(1)
-    await gather(Inventory(regions.of), NO_SOURCES, read(region=FAR), [POLICY], nodes)
+    await reader(Inventory(regions.of)).gather(read(region=FAR), [POLICY], nodes)
     assert regions.asked == {FAR}
 
 
@@ -107,7 +111,7 @@ async def test_what_was_changed_is_asked_for_though_it_is_meant_no_more() -> Non
     spec = Spec(Options(2), mode="Enforce", selector=Selector(exclude=LabelSelector({"imds": "unmanaged"})))
     mine = Read(mine.meta, Status(changed=changed), spec)
     regions = Regions(2)
-    found = await gather(Inventory(regions.of), NO_SOURCES, mine, [POLICY], nodes)
+    found = await reader(Inventory(regions.of)).gather(mine, [POLICY], nodes)
     assert [one.observed is not None for one in found.plan_input.members] == [True, True]
 
 
@@ -149,7 +153,7 @@ async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named
     ec2 = Tagged(*clusters)
     nodes = [(one, instance_ref_of(one)) for one in (node(number, NEAR) for number in range(len(clusters)))]
     inventory = Inventory(lambda _: ec2, cluster=named)  # type: ignore[arg-type,return-value]
-    found = await gather(inventory, NO_SOURCES, read(), [POLICY], nodes)
+    found = await reader(inventory).gather(read(), [POLICY], nodes)
     reported = [clusters[number] for number, one in enumerate(found.plan_input.members) if one.ref.skipped]
     assert "".join(reported) == skipped
     inputs = EnforceInput("p", 1, 1.0, 1.8e9, loosening=("HopLimit",), canary_instances=0, free={NEAR: 9})

@@ -152,7 +152,10 @@ async def test_every_call_is_made_once_and_by_a_client_that_repeats_nothing(cloc
     state = await world.send(20)
     assert sorted(world.ec2.sent) == sorted(f"i-{number}" for number in range(20))
     assert all(target.once for target in world.targets)
-    assert all(attempt.sent_at == 1_000.0 and attempt.options == CALL for attempt in state.attempts.values())
+    assert all(
+        attempt.sent_at == 1_000.0 and attempt.options == CALL
+        for attempt in state.attempts.by_instance.values()
+    )
     assert world.ec2.most_at_work == AT_ONCE
 
 
@@ -177,8 +180,8 @@ async def test_failures_in_a_row_end_a_batch(clock: Clock) -> None:
     world.ec2.answer = lambda _: REFUSED
     state = await world.send(60, stop_after=3)
     assert 3 <= len(world.ec2.sent) <= AT_ONCE + 2
-    assert state.failures >= 3
-    assert state.last_failure.endswith("no luck")
+    assert state.attempts.failures >= 3
+    assert state.attempts.last_failure.endswith("no luck")
 
 
 async def test_one_that_fails_among_others_ends_nothing(clock: Clock) -> None:
@@ -186,7 +189,7 @@ async def test_one_that_fails_among_others_ends_nothing(clock: Clock) -> None:
     world.ec2.answer = lambda instance: REFUSED if instance.endswith("0") else None
     state = await world.send(60, stop_after=2)
     assert len(world.ec2.sent) == 60
-    assert sum(attempt.failures for attempt in state.attempts.values()) == 6
+    assert sum(attempt.failures for attempt in state.attempts.by_instance.values()) == 6
 
 
 async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) -> None:
@@ -194,7 +197,7 @@ async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) ->
     world.ec2.answer = lambda _: THROTTLED
     state = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert (state.failures, state.attempts) == (0, {})
+    assert (state.attempts.failures, state.attempts.by_instance) == (0, {})
 
 
 ROLES = [Identity(None, f"arn:aws:iam::111122223333:role/{name}") for name in ("a", "b", "c")]
@@ -229,9 +232,9 @@ async def test_a_permission_that_is_gone_ends_a_batch_and_opens_no_breaker(clock
     world.ec2.answer = lambda _: DENIED
     state = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert (state.failures, state.denied) == (0, ("", ""))
-    assert state.permit.stopped is not None
-    assert state.permit.stopped[0] == "AccessDenied"
+    assert (state.attempts.failures, state.permission.denied) == (0, ("", ""))
+    assert state.permission.dry_runs.stopped is not None
+    assert state.permission.dry_runs.stopped[0] == "AccessDenied"
 
 
 async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_told(clock: Clock) -> None:
@@ -240,23 +243,23 @@ async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_tol
     await world.ask()
     state = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert state.denied[0] in world.ec2.sent
-    assert state.refused is not None
-    assert (state.refused[0], state.permit.stopped) == ("AccessDenied", None)
+    assert state.permission.denied[0] in world.ec2.sent
+    assert state.permission.refused is not None
+    assert (state.permission.refused[0], state.permission.dry_runs.stopped) == ("AccessDenied", None)
     reported = world.modifier.enforce_input(policy(), state, {}).denied
-    assert reported == state.denied
+    assert reported == state.permission.denied
     assert "although it had allowed the dry run" in reported[1]
     await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE, "nothing more"
     world.modifier.note(state, Enforced(closed=True), set(world.ec2.sent))
-    assert state.denied == ("", "")
-    assert state.refused is None
+    assert state.permission.denied == ("", "")
+    assert state.permission.refused is None
 
 
 async def test_only_ec2s_own_permission_tells_that_a_denied_change_would_be_allowed(clock: Clock) -> None:
     world = World()
     world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: REFUSED)
-    assert (await world.send(1)).denied == ("", "")
+    assert (await world.send(1)).permission.denied == ("", "")
 
 
 async def test_some_that_are_denied_for_their_tags_keep_none_of_the_others(clock: Clock) -> None:
@@ -264,8 +267,8 @@ async def test_some_that_are_denied_for_their_tags_keep_none_of_the_others(clock
     world.ec2.answer = lambda instance: DENIED if instance in ("i-0", "i-7") else None
     state = await world.send(60)
     assert len(world.ec2.sent) == 60
-    assert (state.permit.stopped, state.denied, state.failures) == (None, ("", ""), 0)
-    assert {one for one, attempt in state.attempts.items() if attempt.failures} == {"i-0", "i-7"}
+    assert (state.permission.missing, state.attempts.failures) == (False, 0)
+    assert {one for one, attempt in state.attempts.by_instance.items() if attempt.failures} == {"i-0", "i-7"}
 
 
 @pytest.mark.parametrize(
@@ -292,7 +295,7 @@ async def test_three_that_are_denied_in_a_row_are_no_matter_of_tags(clock: Clock
     state, stopped = world.of(), []
     for one in writes(6):
         await world.modifier.carry_out(policy(), state, [one], {"here": HERE})
-        stopped.append(state.permit.stopped is not None)
+        stopped.append(state.permission.dry_runs.stopped is not None)
     assert stopped == [False, False, False, False, False, True]
 
 
@@ -302,10 +305,10 @@ async def test_one_that_may_be_changed_where_others_may_not_comes_before_all(clo
     await world.send(2)
     world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
     state = await world.ask(3)
-    assert (state.first, world.modifier.enforce_input(policy(), state, {}).first) == ({"i-1"}, {"i-1"})
-    assert state.attempts["i-1"].not_before == clock.now
+    assert state.permission.first == world.modifier.enforce_input(policy(), state, {}).first == {"i-1"}
+    assert state.attempts.of("i-1").not_before == clock.now
     await world.send(3)
-    assert state.first == set()
+    assert state.permission.first == set()
 
 
 async def test_what_is_known_of_it_is_read_in_the_seconds_before(clock: Clock) -> None:
@@ -327,36 +330,38 @@ async def test_an_instance_that_alone_is_denied_waits_like_one_that_fails(clock:
     world = World()
     world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
     state = await world.send(1)
-    assert state.attempts["i-0"].not_before == 1_030.0
-    assert state.attempts["i-0"].trouble[0] == "UnauthorizedOperation"
+    assert state.attempts.of("i-0").not_before == 1_030.0
+    assert state.attempts.of("i-0").trouble[0] == "UnauthorizedOperation"
 
 
 async def test_an_instance_that_is_ending_opens_no_breaker(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: ENDING
     state = await world.send(20)
-    assert (len(world.ec2.sent), state.failures) == (20, 0)
-    assert {attempt.failures for attempt in state.attempts.values()} == {1}
+    assert (len(world.ec2.sent), state.attempts.failures) == (20, 0)
+    assert {attempt.failures for attempt in state.attempts.by_instance.values()} == {1}
     world.ec2.answer = lambda _: GONE
     state = await world.send(20)
-    assert all(refused(attempt) for attempt in state.attempts.values()), "nothing was taken"
-    assert {attempt.trouble[0] for attempt in state.attempts.values()} == {"InvalidInstanceID.NotFound"}
-    assert world.inventory.read_at(HERE, "i-0") == -math.inf
+    assert all(refused(attempt) for attempt in state.attempts.by_instance.values()), "nothing was taken"
+    assert {attempt.trouble[0] for attempt in state.attempts.by_instance.values()} == {
+        "InvalidInstanceID.NotFound"
+    }
+    assert world.inventory.instances(HERE).read_at("i-0") == -math.inf
 
 
 async def test_what_the_organization_forbids_waits_for_the_resync(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: ORGANIZATION
     state = await world.send()
-    assert state.attempts["i-0"].trouble[0] == "BlockedByAccountPolicy"
-    assert state.attempts["i-0"].not_before == 1_000.0 + 900.0
-    assert state.permit.stopped is None
+    assert state.attempts.of("i-0").trouble[0] == "BlockedByAccountPolicy"
+    assert state.attempts.of("i-0").not_before == 1_000.0 + 900.0
+    assert state.permission.dry_runs.stopped is None
 
 
 async def test_without_an_answer_it_is_not_known(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: UNKNOWN
-    assert (await world.send()).unsure() == {"i-0"}
+    assert (await world.send()).attempts.unsure() == {"i-0"}
 
 
 async def test_whoever_is_cancelled_does_not_know_and_the_waiting_ones_send_nothing(clock: Clock) -> None:
@@ -374,7 +379,7 @@ async def test_whoever_is_cancelled_does_not_know_and_the_waiting_ones_send_noth
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
-    assert world.of().unsure() == set(world.ec2.sent)
+    assert world.of().attempts.unsure() == set(world.ec2.sent)
     assert len(world.ec2.sent) <= AT_ONCE
 
 
@@ -383,7 +388,7 @@ async def test_without_the_lease_nothing_is_remembered(clock: Clock) -> None:
     world.ec2.answer = lambda _: NotLeader("gone")
     with pytest.raises(NotLeader):
         await world.send(3)
-    assert world.of().attempts == {}
+    assert world.of().attempts.by_instance == {}
 
 
 # ---------------------------------------------------------------- what is remembered
@@ -393,27 +398,27 @@ async def test_a_policy_that_was_deleted_or_only_audits_begins_anew(clock: Clock
     world = World()
     await world.send()
     world.modifier.forget(KEY)
-    assert world.of().attempts == {}
+    assert world.of().attempts.by_instance == {}
     await world.send()
-    assert world.modifier.of(KEY, "another uid").attempts == {}
+    assert world.modifier.of(KEY, "another uid").attempts.by_instance == {}
 
 
 async def test_what_has_no_node_is_forgotten(clock: Clock) -> None:
     world = World()
     state = await world.send(3)
     world.modifier.note(state, Enforced(), {"i-1"})
-    assert (set(state.attempts), state.waits) == ({"i-1"}, {"i-1"})
+    assert (set(state.attempts.by_instance), state.attempts.waiting) == ({"i-1"}, {"i-1"})
 
 
 async def test_a_failure_that_a_look_found_counts_once(clock: Clock) -> None:
     world = World()
     state = await world.send()
-    reported = failed(state.attempts["i-0"], 1_000.0, "NotApplied", "x")
+    reported = failed(state.attempts.of("i-0"), 1_000.0, "NotApplied", "x")
     for _ in range(3):
         world.modifier.note(state, Enforced(attempts={"i-0": reported}), {"i-0"})
-    assert state.failures == 1
+    assert state.attempts.failures == 1
     world.modifier.note(state, Enforced(closed=True), {"i-0"})
-    assert state.failures == 0
+    assert state.attempts.failures == 0
 
 
 async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clock: Clock) -> None:
@@ -421,7 +426,7 @@ async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clo
     state, others = await world.send(), world.of(OTHER)
     assert world.modifier.enforce_input(policy(), others, {}).others == {"i-0"}
     assert world.modifier.enforce_input(policy(), state, {}).others == frozenset()
-    landed = msgspec.structs.replace(state.attempts["i-0"], landed=True)
+    landed = msgspec.structs.replace(state.attempts.of("i-0"), landed=True)
     world.modifier.note(state, Enforced(attempts={"i-0": landed}), {"i-0"})
     assert world.modifier.enforce_input(policy(), others, {}).others == frozenset()
 
@@ -442,8 +447,8 @@ async def test_what_was_read_as_applied_waits_no_more_when_another_policy_change
     clock.now += OWN_SECONDS + 1.0
     world.ec2.options = reported
     others = await world.send(key=OTHER)
-    assert (state.waits, others.waits) == ({"i-0"} if waits else set(), {"i-0"})
-    assert state.attempts["i-0"].landed is not waits
+    assert (state.attempts.waiting, others.attempts.waiting) == ({"i-0"} if waits else set(), {"i-0"})
+    assert state.attempts.of("i-0").landed is not waits
 
 
 async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
@@ -482,10 +487,10 @@ async def test_a_permission_is_asked_for_once_in_each_generation_and_again_after
     world = World()
     for _ in range(3):
         state = await world.ask(3)
-    assert (world.ec2.dry, state.refused) == (["i-0"], None)
+    assert (world.ec2.dry, state.permission.refused) == (["i-0"], None)
     world.ec2.answer = lambda _: DENIED
     await world.ask(generation=2)
-    assert state.refused is not None
+    assert state.permission.refused is not None
     waits = []
     for _ in range(5):
         before, asked = clock.now, len(world.ec2.dry)
@@ -497,11 +502,11 @@ async def test_a_permission_is_asked_for_once_in_each_generation_and_again_after
     world.ec2.answer = lambda _: None
     clock.now += 300.0
     await world.ask(generation=2)
-    assert (state.permit.stopped, world.ec2.sent) == (None, [])
-    assert state.refused is not None, "that it would be allowed is not yet a change"
+    assert (state.permission.dry_runs.stopped, world.ec2.sent) == (None, [])
+    assert state.permission.refused is not None, "that it would be allowed is not yet a change"
     await world.send(generation=2)
-    assert state.refused is None
-    assert state.permit.refusals == 0
+    assert state.permission.refused is None
+    assert state.permission.dry_runs.refusals == 0
 
 
 async def test_nothing_is_asked_where_nothing_is_to_be_changed(clock: Clock) -> None:
@@ -509,9 +514,9 @@ async def test_nothing_is_asked_where_nothing_is_to_be_changed(clock: Clock) -> 
     await world.ask(0)
     world.ec2.answer = lambda _: DENIED
     state = await world.ask(1)
-    assert (world.ec2.dry, state.permit.stopped is None) == (["i-0"], False)
+    assert (world.ec2.dry, state.permission.dry_runs.stopped is None) == (["i-0"], False)
     await world.ask(0)
-    assert (world.ec2.dry, state.refused) == (["i-0"], None), "another client has made the changes"
+    assert (world.ec2.dry, state.permission.refused) == (["i-0"], None), "another client has made the changes"
 
 
 async def test_nothing_is_asked_where_the_operator_would_cut_itself_off(clock: Clock) -> None:
@@ -534,24 +539,24 @@ async def test_only_when_all_that_are_asked_for_are_denied_the_permission_is_mis
     world.ec2.answer = lambda instance: DENIED if instance in denied else None
     state = await world.ask(3)
     assert len(world.ec2.dry) == asked
-    assert (state.permit.stopped is not None) is stopped
-    assert {name: attempt.trouble[0] for name, attempt in state.attempts.items()} == dict.fromkeys(
-        denied, "UnauthorizedOperation"
-    )
+    assert (state.permission.dry_runs.stopped is not None) is stopped
+    assert {
+        name: attempt.trouble[0] for name, attempt in state.attempts.by_instance.items()
+    } == dict.fromkeys(denied, "UnauthorizedOperation")
 
 
 async def test_without_an_answer_to_the_question_nothing_is_sent_and_nobody_is_failing(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: THROTTLED
     state = await world.ask(3)
-    assert (world.ec2.dry, state.attempts) == (["i-0"], {})
-    assert state.permit.stopped is not None
-    assert state.permit.stopped[0] == "NotAsked"
+    assert (world.ec2.dry, state.attempts.by_instance) == (["i-0"], {})
+    assert state.permission.dry_runs.stopped is not None
+    assert state.permission.dry_runs.stopped[0] == "NotAsked"
     assert world.modifier.enforce_input(policy(), state, {"here": HERE}).slowed
 
 
 def test_a_hand_about_which_there_is_nothing_to_remember_is_not_kept() -> None:
     state = PolicyState("uid")
-    state.keep("i-0", ChangeAttempt(failures=1))
-    state.keep("i-0", ChangeAttempt())
-    assert state.attempts == {}
+    state.attempts.keep("i-0", ChangeAttempt(failures=1))
+    state.attempts.keep("i-0", ChangeAttempt())
+    assert state.attempts.by_instance == {}

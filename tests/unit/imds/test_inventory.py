@@ -9,7 +9,8 @@ from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey
 from caretaker.imds import inventory as module
 from caretaker.imds.checks import OWN_SECONDS
-from caretaker.imds.inventory import LOST_SECONDS, Inventory
+from caretaker.imds.inventory import Inventory
+from caretaker.imds.observations import LOST_SECONDS, observed_instance
 from testing.clock import Clock
 
 HERE = ClientKey("ec2", "eu-west-1")
@@ -153,7 +154,7 @@ async def test_nothing_is_asked_where_there_is_no_instance(clock: Clock) -> None
 
 
 def test_an_instance_is_read_as_the_api_tells_it() -> None:
-    found = module.observed_instance(
+    found = observed_instance(
         {
             "InstanceId": "i-1",
             "State": {"Name": "stopped"},
@@ -185,10 +186,10 @@ def test_an_instance_is_read_as_the_api_tells_it() -> None:
     assert (found.state, found.pending, found.managed, found.group) == ("stopped", True, True, "spot-1")
     assert (found.template, found.version, found.cluster) == ("lt-1", "7", "prod")
     assert found.clusters == ("prod",)
-    bare = module.observed_instance({"InstanceId": "i-2"}, 7.0)
+    bare = observed_instance({"InstanceId": "i-2"}, 7.0)
     assert (dict(bare.options.given()), bare.state, bare.group, bare.at) == ({}, "", "", 7.0)
     assert (bare.lost, found.lost) == (True, False), "its options are not told"
-    assert not module.observed_instance({"InstanceId": "i-2", "State": {"Name": "terminated"}}, 7.0).lost
+    assert not observed_instance({"InstanceId": "i-2", "State": {"Name": "terminated"}}, 7.0).lost
 
 
 async def test_an_option_with_an_unknown_value_leaves_one_instance_unread_and_no_other(clock: Clock) -> None:
@@ -255,7 +256,7 @@ def test_the_clusters_of_an_instance_are_all_that_its_tags_name(
     tags: dict[str, str], clusters: tuple[str, ...]
 ) -> None:
     told: Any = {"InstanceId": "i", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
-    assert module.observed_instance(told, 0.0).clusters == clusters
+    assert observed_instance(told, 0.0).clusters == clusters
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_tags_that_the_metadata_service_cannot_show_are_seen(
     keys: tuple[str, ...], unfit: bool | None
 ) -> None:
     tags = [{"Key": key, "Value": "x"} for key in keys]
-    assert module.observed_instance({"InstanceId": "i", "Tags": tags}, 0.0).unfit_tags is unfit
+    assert observed_instance({"InstanceId": "i", "Tags": tags}, 0.0).unfit_tags is unfit
 
 
 def test_the_tag_of_the_cluster_is_what_most_instances_carry() -> None:
@@ -437,7 +438,7 @@ async def test_what_changes_while_pending_is_looked_for_is_not_taken_for_applied
     await ec2.asked.wait()
     clock.now += 1
     inventory.changed(HERE, "i-1", {**PENDING, "HttpPutResponseHopLimit": 3})  # type: ignore[arg-type]
-    inventory.gone(HERE, "i-2")
+    inventory.instances(HERE).gone("i-2", clock.now)
     ec2.open.set()
     await polling
     found = (await inventory.get(HERE, {"i-1", "i-2", "i-3"}, FRESH)).instances
@@ -512,7 +513,7 @@ async def test_without_an_answer_a_description_that_does_not_show_the_change_pro
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
     for one in ("i-1", "i-2"):
-        inventory.doubt(HERE, one, {"HttpPutResponseHopLimit": 2})
+        inventory.instances(HERE).doubt(one, {"HttpPutResponseHopLimit": 2}, clock.now)
     ec2.tell("i-2", HttpPutResponseHopLimit=2)
     seen = []
     for _ in range(2):
@@ -521,8 +522,8 @@ async def test_without_an_answer_a_description_that_does_not_show_the_change_pro
         seen.append({name: one.under_way for name, one in found.items()})
         clock.now += OWN_SECONDS
     assert seen == [{"i-1": True, "i-2": False}, {"i-1": False, "i-2": False}]
-    inventory.doubt(HERE, "i-1", {"HttpPutResponseHopLimit": 2})
-    inventory.refused(HERE, "i-1")
+    inventory.instances(HERE).doubt("i-1", {"HttpPutResponseHopLimit": 2}, clock.now)
+    inventory.instances(HERE).refused("i-1")
     await inventory.again(HERE, ["i-1"], clock.now + 1)
     assert not (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].under_way, "EC2 did not take it"
 
@@ -544,10 +545,10 @@ async def test_what_was_tried_to_be_changed_is_read_again_before_anything_is_sen
     ec2 = Ec2("i-1", "i-2")
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     await inventory.get(HERE, {"i-1", "i-2"}, FRESH)
-    inventory.doubt(HERE, "i-1", {"HttpTokens": "required"})
+    inventory.instances(HERE).doubt("i-1", {"HttpTokens": "required"}, clock.now)
     await inventory.again(HERE, ["i-1", "i-2"], clock.now - 60)
     assert ec2.calls[1:] == [("instance-id", ["i-1"])]
-    inventory.doubt(HERE, "i-1", {"HttpTokens": "required"})
+    inventory.instances(HERE).doubt("i-1", {"HttpTokens": "required"}, clock.now)
     inventory.changed(HERE, "i-1", PENDING)  # type: ignore[arg-type]
     await inventory.again(HERE, ["i-1", "i-2"], clock.now - 60)
     assert len(ec2.calls) == 2, "EC2 has answered"
@@ -573,7 +574,7 @@ async def test_after_a_change_a_second_one_without_an_answer_is_believed_as_ec2_
     applied = {"State": "applied", "HttpPutResponseHopLimit": 2, "HttpTokens": "optional"}
     inventory.changed(HERE, "i-1", applied)  # type: ignore[arg-type]
     clock.now += 10
-    inventory.doubt(HERE, "i-1", {"HttpTokens": "required", "HttpEndpoint": "enabled"})
+    inventory.instances(HERE).doubt("i-1", {"HttpTokens": "required", "HttpEndpoint": "enabled"}, clock.now)
     ec2.instances["i-1"]["MetadataOptions"] = {"State": "applied", "HttpEndpoint": "enabled", **told}
     clock.now += 3
     await inventory.again(HERE, ["i-1"], clock.now)

@@ -9,18 +9,16 @@ from unit.imds.enforcing import WALL, canaries, canary, changed, watched
 
 def test_instances_of_the_status_that_was_found_are_another_process_until_they_leave_it() -> None:
     state = PolicyState("u")
-    state.inherit({"i-1", "i-2"}, 1_000.0)
-    assert (state.inherited, state.inherited_at) == ({"i-1", "i-2"}, 1_000.0)
+    assert state.inherit({"i-1", "i-2"}, 1_000.0) == ({"i-1", "i-2"}, 1_000.0)
     state.inherit({"i-2", "i-3"}, 1_001.0)
-    state.inherit({"i-1", "i-2", "i-3"}, 1_002.0)
-    assert (state.inherited, state.inherited_at) == ({"i-2"}, 1_000.0), "chosen anew by this one"
+    found = state.inherit({"i-1", "i-2", "i-3"}, 1_002.0)
+    assert found == ({"i-2"}, 1_000.0), "chosen anew by this one"
 
 
 def test_where_no_status_was_found_all_is_of_this_process() -> None:
     state = PolicyState("u")
     state.inherit(set(), 1_000.0)
-    state.inherit({"i-1"}, 1_001.0)
-    assert state.inherited == set()
+    assert state.inherit({"i-1"}, 1_001.0) == (set(), 1_000.0)
 
 
 def test_an_instance_counts_as_changed_from_when_it_is_seen_applied() -> None:

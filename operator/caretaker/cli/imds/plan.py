@@ -28,7 +28,7 @@ from caretaker.cli.plan import ASKED_AS_YOU, Planned, PlanOptions, noted, propos
 from caretaker.cli.text import age, number, one_line, section
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import BATCH, EnforceInput
-from caretaker.imds.gather import gather
+from caretaker.imds.gather import PolicyReader
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
@@ -96,7 +96,9 @@ async def _observe(client: KubeClient, policy: Read, spec: Spec, now: float) -> 
     node_refs = [(node, instance_ref_of(node)) for node in (wire.record() for wire in nodes)]
     async with Aws(Options(instance_identity=True)) as aws:
         provider = LaunchTemplateProvider(aws.ec2, aws.autoscaling, client)
-        found = await gather(Inventory(aws.ec2), provider, mine, policies, node_refs, operator=False)
+        found = await PolicyReader(Inventory(aws.ec2), provider, operator=False).gather(
+            mine, policies, node_refs
+        )
     made = planner(found.plan_input)
     status = status_of(found.status_input, made, format_time(now))
     return replace(status, groups=made.groups), made, _enforced(mine, found.plan_input, now)

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.services import Rate
 from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
 from caretaker.imds.metrics import PolicyMetrics
+from caretaker.imds.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.runtime.controller import Conflict, Retry
 from caretaker.runtime.work_queue import Key
@@ -111,9 +113,7 @@ class Operator:
         made = IMDSPolicyKind(
             _Kube(self),  # type: ignore[arg-type]
             _Aws(self),  # type: ignore[arg-type]
-            _Store(self.cluster),  # type: ignore[arg-type]
-            wake,
-            wake,
+            WatchHandlers(_Store(self.cluster), SimpleNamespace(add=wake, add_after=wake)),  # type: ignore[arg-type]
             PolicyMetrics(CollectorRegistry()),
             ControllerOptions(
                 *(Grants.default(NAMESPACE), NAMESPACE, Rate(2.0, 40.0)),
