@@ -39,7 +39,7 @@ async def record_runs(kubeconfig: Path, tasks: Sequence[str], ended: float) -> N
             meta = task.metadata
             shards = Shards(client, NAMESPACE, meta.name, meta.uid)
             await shards.load(ended)
-            await shards.write(meta, dict(_entries(task, nodes, ended)), ())
+            await shards.write(dict(_entries(task, nodes, ended)), ())
 
 
 def _entries(task: DaemonTask, nodes: Sequence[Node], ended: float) -> Iterator[tuple[str, Entry]]:

@@ -58,7 +58,7 @@ class Applier:
             order.queued = launch.queued > 0
             started, complete = await self._pod_control.start(snapshot, launch, state)
             pacing.idle = not launch.paced_at and (pacing.idle or bool(started))
-            await self._withdraw(snapshot, plan, state)
+            await self._withdraw(plan, state)
             waiting = launch.queued > 0 and not launch.paced_at
             more = more or not (complete and as_seen)
             more = more or (snapshot.one_at_a_time and creation.trouble is None and waiting)
@@ -101,11 +101,9 @@ class Applier:
         known = snapshot.ledger.entries
         ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
         ledger.unstarted.update((entry.node_uid, entry.intent) for entry in launch.intents.values())
-        meta, old = snapshot.task.metadata, snapshot.task.status.ledger
+        old = snapshot.task.status.ledger
         try:
-            written = await shards.write(
-                meta, plan.records, plan.forget, launch.intents, old, decided=decided
-            )
+            written = await shards.write(plan.records, plan.forget, launch.intents, old, decided=decided)
         except (ApiError, Conflict) as error:
             if not (refusal := write_refusal(error, shards)):
                 raise
@@ -144,7 +142,7 @@ class Applier:
             ledger.confirmed = now
         return plan
 
-    async def _withdraw(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> None:
+    async def _withdraw(self, plan: Plan, state: TaskState) -> None:
         """Take back at once the intents of this pass whose Pods were certainly not created: that knowledge
         would not survive a crash. Failures here are left to the next plan."""
         back = {
@@ -153,5 +151,5 @@ class Applier:
             if state.ledger.unstarted.get(entry.node_uid) == entry.intent
         }
         if back:
-            await state.ledger.loaded.write(snapshot.task.metadata, back, ())
+            await state.ledger.loaded.write(back, ())
             state.ledger.withdrawn(back.values())

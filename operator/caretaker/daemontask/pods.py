@@ -91,14 +91,14 @@ def pod_name(task: str, task_uid: str, node_uid: str, seq: int) -> str:
     return f"{task[:most].replace('.', '-').rstrip('-')}-{h10(task_uid, node_uid)}-{seq}"
 
 
-def owner_reference(task: WireMeta) -> dict[str, Any]:
+def owner_reference(task: str, task_uid: str) -> dict[str, Any]:
     """The owner reference, for the garbage collector. It blocks no deletion, so no right on finalizers of the
     task is needed."""
     return {
         "apiVersion": names.API_VERSION,
         "kind": "DaemonTask",
-        "name": task.name,
-        "uid": task.uid,
+        "name": task,
+        "uid": task_uid,
         "controller": True,
     }
 
@@ -178,7 +178,7 @@ def _body(
                 names.POD_SEQ: str(start.seq),
                 **({names.POD_SCHEDULED_AT: format_time(start.tick)} if start.tick else {}),
             },
-            "ownerReferences": [owner_reference(task)],
+            "ownerReferences": [owner_reference(task.name, task.uid)],
         },
         "spec": pod_spec,
     }

@@ -69,11 +69,12 @@ class Shard(msgspec.Struct):
 
 
 class Marks:
-    """Names and labels of the shards of one task."""
+    """Names, paths and labels of the shards of one task. `collection`: the path of all ConfigMaps there."""
 
-    def __init__(self, task: str, task_uid: str) -> None:
+    def __init__(self, namespace: str, task: str, task_uid: str) -> None:
         self.task = task
-        self._task_uid = task_uid
+        self.task_uid = task_uid
+        self.collection = f"/api/v1/namespaces/{namespace}/configmaps"
         self._stem = f"{task[:_PREFIX].replace('.', '-').rstrip('-')}-{h10(task_uid)}-ledger"
 
     @property
@@ -84,6 +85,10 @@ class Marks:
     def name(self, index: int) -> str:
         """The ConfigMap's name."""
         return f"{self._stem}-{index}"
+
+    def path(self, index: int) -> str:
+        """The ConfigMap's path."""
+        return f"{self.collection}/{self.name(index)}"
 
     def labels(self, index: int) -> dict[str, str]:
         """The labels of a shard."""
@@ -99,7 +104,7 @@ class Marks:
 
     def ours(self, index: int, meta: WireMeta) -> bool:
         """Whether a ConfigMap with the name of a shard is this task's, by its owner or its labels."""
-        owned = any(owner.uid == self._task_uid for owner in meta.owner_references or ())
+        owned = any(owner.uid == self.task_uid for owner in meta.owner_references or ())
         return owned or self.labelled(index, meta)
 
     def index(self, meta: WireMeta) -> int | None:

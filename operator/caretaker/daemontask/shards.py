@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from caretaker.api import names
 from caretaker.api.daemontask import NOT_KNOWN, LedgerStatus
-from caretaker.api.objects import WireMeta
 from caretaker.daemontask.intents import sent_at
 from caretaker.daemontask.ledger import SHARD_NODES, Entry, Ledger, encode_entry, merge, place, shared
 from caretaker.daemontask.losses import MOST, Loss, beyond, losses, write_counts
@@ -74,8 +73,7 @@ class Shards:
 
     def __init__(self, client: KubeClient, namespace: str, task: str, task_uid: str) -> None:
         self._client = client
-        self._marks = Marks(task, task_uid)
-        self._path = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._marks = Marks(namespace, task, task_uid)
         self._shards: dict[int, Shard] = {}
         self._write_counts: dict[int, int] = {}  # index -> the highest count of writes seen
         self._entries: dict[str, Entry] = {}
@@ -144,7 +142,11 @@ class Shards:
         """Read all shards with one consistent list; read those of `expected` by name that it lacks."""
         # Each may have 1 MiB, also those that others gave the labels.
         found_items, _ = await self._client.list(
-            self._path, WireConfigMap, each=self._ours, params={"labelSelector": self.selector}, page=4
+            self._marks.collection,
+            WireConfigMap,
+            each=self._ours,
+            params={"labelSelector": self.selector},
+            page=4,
         )
         items = self._indexed(item for item in found_items if item is not None)
         known = {*self._shards, *self._suspects, *self._foreign, *self._overfull}
@@ -224,7 +226,6 @@ class Shards:
 
     async def write(
         self,
-        task: WireMeta,
         entries: Mapping[str, Entry],
         forget: Iterable[str],
         intents: Mapping[str, Entry] = NO_ENTRIES,
@@ -258,7 +259,7 @@ class Shards:
                 written, change = self._in_time(written, change)
             shard = self._shards.get(index)
             if any(change) or (shard is not None and shard.stray):
-                await self._write(task, index, change)
+                await self._write(index, change)
         return written
 
     def _in_time(self, written: Written, change: ShardChange) -> tuple[Written, ShardChange]:
@@ -271,11 +272,11 @@ class Shards:
         began = written.began if written.intents else now
         return Written({**written.intents, **sent}, began), change._replace(intents=sent)
 
-    async def _write(self, task: WireMeta, index: int, change: ShardChange) -> None:
+    async def _write(self, index: int, change: ShardChange) -> None:
         shard, asked = self._shards.get(index), time.monotonic()
         try:
             if shard is None:
-                await self._create(task, index, change)
+                await self._create(index, change)
             else:
                 await self._patch(shard, change)
         except ApiError as error:
@@ -304,7 +305,7 @@ class Shards:
             self._entries.pop(name, None)
             self._since.pop(name, None)
 
-    async def _create(self, task: WireMeta, index: int, change: ShardChange) -> None:
+    async def _create(self, index: int, change: ShardChange) -> None:
         entries = change.entries
         writes, records = max(change.floor, 1), len(entries)
         body = {
@@ -314,12 +315,12 @@ class Shards:
                 "name": self._marks.name(index),
                 "labels": self._marks.labels(index),
                 "annotations": figures(writes, records),
-                "ownerReferences": [owner_reference(task)],
+                "ownerReferences": [owner_reference(self._marks.task, self._marks.task_uid)],
             },
             "data": {name: encode_entry(entry) for name, entry in entries.items()},
         }
         made: WireMetaOnly = await self._client.create(
-            self._path, body, WireMetaOnly, timeout=self._timeout()
+            self._marks.collection, body, WireMetaOnly, timeout=self._timeout()
         )
         meta = made.metadata
         self._shards[index] = Shard(
@@ -338,7 +339,7 @@ class Shards:
             meta["annotations"] = figures(writes, records)
         if shard.stray:
             meta["labels"] = self._marks.labels(shard.index)
-        path, body = self._path_of(shard.index), {"metadata": meta, "data": data}
+        path, body = self._marks.path(shard.index), {"metadata": meta, "data": data}
         done: WireMetaOnly = await self._client.patch(path, body, WireMetaOnly, timeout=self._timeout())
         if shard.stray:
             message = "ConfigMap %s had lost its labels and has them back"
@@ -359,7 +360,7 @@ class Shards:
         if index in self._overfull:
             return True  # see taken()
         shard = self._shards.get(index)
-        read = self._client.get(self._path_of(index), WireMetaOnly, metadata_only=True)
+        read = self._client.get(self._marks.path(index), WireMetaOnly, metadata_only=True)
         found: WireMetaOnly | None = await or_none(read)
         if found is None:
             self._foreign.pop(index, None)
@@ -374,11 +375,8 @@ class Shards:
         return False
 
     async def _by_name(self, index: int) -> WireConfigMap | None:
-        found: WireConfigMap | None = await or_none(self._client.get(self._path_of(index), WireConfigMap))
+        found: WireConfigMap | None = await or_none(self._client.get(self._marks.path(index), WireConfigMap))
         return found and bounded(found)
-
-    def _path_of(self, index: int) -> str:
-        return f"{self._path}/{self._marks.name(index)}"
 
     def _names(self) -> dict[int, list[str]]:
         return {index: shard.node_names for index, shard in self._shards.items()}

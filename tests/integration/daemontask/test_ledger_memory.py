@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from caretaker.api.daemontask import LedgerStatus
-from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ledger import Entry, decode_entry, encode_entry
 from caretaker.daemontask.shards import Shards
 from caretaker.kube.client import KubeClient
@@ -44,8 +43,7 @@ async def test_so_have_the_ledgers_that_were_read_and_those_that_were_written(tm
             Objects(api, CONFIG_MAPS, "configmaps", "ConfigMap")
             written, read = (Shards(client, "default", name, f"uid-{name}") for _ in range(2))
             await written.load(NOW)
-            meta = WireMeta(name=name, namespace="default", uid=f"uid-{name}")
-            await written.write(meta, {of.name: fresh(of) for of in NODES}, ())
+            await written.write({of.name: fresh(of) for of in NODES}, ())
             await read.load(NOW)
             ledgers += [written.ledger(told).entries, read.ledger(told).entries]
     for of in NODES:

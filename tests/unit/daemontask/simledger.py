@@ -12,8 +12,7 @@ from caretaker.kube.errors import ApiError
 from unit.daemontask.build import NOW, entry, node
 from unit.daemontask.simcluster import NAMESPACE, TASK, TASK_UID, SimCluster
 
-META = WireMeta(name=TASK, namespace=NAMESPACE, uid=TASK_UID)
-MARKS = Marks(TASK, TASK_UID)
+MARKS = Marks(NAMESPACE, TASK, TASK_UID)
 SELECTOR = "caretaker.dev/ledger,caretaker.dev/daemontask=task"
 ALL = {name: entry(node(name)) for name in "abcdef"}
 UNREPORTED = LedgerStatus()
@@ -132,5 +131,5 @@ async def write(
 ) -> Written:
     """A write of the entries and intents of these nodes, each of one letter."""
     return await shards.write(
-        META, some(entries), forget, {name: intent(name) for name in intents}, reported, **how
+        some(entries), forget, {name: intent(name) for name in intents}, reported, **how
     )

@@ -269,7 +269,7 @@ def test_the_tick_of_a_pod(mark: str | None, tick: int) -> None:
 
 
 def test_a_pod_goes_with_its_task_and_does_not_hold_it() -> None:
-    assert "blockOwnerDeletion" not in owner_reference(TASK)
+    assert "blockOwnerDeletion" not in owner_reference(TASK.name, TASK.uid)
 
 
 class Watched(dict[str, Any]):

@@ -8,7 +8,7 @@ from caretaker.daemontask.ledger import encode_entry
 from caretaker.daemontask.shard import Marks, Shard, WireConfigMap, bounded, decode, overfull
 from unit.daemontask.build import entry, node
 
-MARKS = Marks("my.task", "u-1")
+MARKS = Marks("default", "my.task", "u-1")
 STEM = f"my-task-{h10('u-1')}-ledger"
 LABELS = {"app.kubernetes.io/managed-by": "caretaker", "caretaker.dev/daemontask": "my.task"}
 OWNED = [WireOwner("other"), WireOwner("u-1")]
@@ -34,7 +34,7 @@ def test_names_and_labels_that_no_release_may_change() -> None:
     ],
 )
 def test_the_name_of_a_task_is_cut(task: str, start: str) -> None:
-    assert Marks(task, "u-1").name(0) == f"{start}-{h10('u-1')}-ledger-0"
+    assert Marks("default", task, "u-1").name(0) == f"{start}-{h10('u-1')}-ledger-0"
 
 
 @pytest.mark.parametrize(

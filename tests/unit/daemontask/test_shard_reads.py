@@ -16,7 +16,6 @@ from unit.daemontask.simcluster import CONFIGMAPS, TASK, TASK_UID
 from unit.daemontask.simledger import (
     ALL,
     MARKS,
-    META,
     SELECTOR,
     UNREPORTED,
     Server,
@@ -49,7 +48,7 @@ async def test_the_requests_in_full(server: Server, shards: Shards) -> None:
     )
     await shards.load(NOW, 1)
     assert server.sent == (path, WireConfigMap, {})
-    await shards.write(META, some("a"), ())
+    await shards.write(some("a"), ())
     meta = {
         "name": MARKS.name(0),
         "labels": MARKS.labels(0),
@@ -67,7 +66,7 @@ async def test_the_requests_in_full(server: Server, shards: Shards) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": a}}
     assert server.sent == (CONFIGMAPS, body, WireMetaOnly, {"timeout": 5.0})
     made = server.cluster.configmaps[MARKS.name(0)].metadata
-    await shards.write(META, some("b"), ["a"])
+    await shards.write(some("b"), ["a"])
     meta = {
         "uid": made.uid,
         "resourceVersion": made.resource_version,

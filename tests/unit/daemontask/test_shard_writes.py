@@ -14,7 +14,6 @@ from unit.daemontask.simcluster import NAMESPACE, TASK, TASK_UID
 from unit.daemontask.simledger import (
     ALL,
     MARKS,
-    META,
     UNREPORTED,
     Server,
     intent,
@@ -185,7 +184,7 @@ async def test_intents_are_written_as_long_as_the_first_is_in_time(
     await shards.load(NOW)
     requests(server)
     server.seconds, server.cluster.clock.now = seconds, NOW
-    written = await shards.write(META, some("d"), (), {name: intent(name) for name in "abc"})
+    written = await shards.write(some("d"), (), {name: intent(name) for name in "abc"})
     assert requests(server) == asked
     assert written.began == NOW
     sent = {name: int(NOW + number * seconds) for number, name in enumerate("abc"[: len(written.intents)])}
