@@ -191,7 +191,6 @@ async def propose(session: Session, document: Document, wanted: type[R]) -> Prop
                 kind.path(namespace, document.name),
                 _replacement(before.metadata, body),
                 wanted,
-                content_type="application/json-patch+json",
                 params=STRICT_DRY_RUN,
             )
     except ApiError as error:
@@ -231,7 +230,7 @@ async def _existing(session: Session, document: Document, namespace: str, wanted
     return None if found.metadata.deletion_timestamp else found
 
 
-def _replacement(existing: WireMeta, body: dict[str, Any]) -> bytes:
+def _replacement(existing: WireMeta, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Spec as in the file, annotations and labels of the file beside those that stand: as apply does it."""
     meta = body["metadata"]
     changes: list[dict[str, Any]] = [{"op": "add", "path": "/spec", "value": body.get("spec")}]
@@ -240,7 +239,7 @@ def _replacement(existing: WireMeta, body: dict[str, Any]) -> bytes:
             changes.append(
                 {"op": "add", "path": f"/metadata/{key}", "value": {**(before or {}), **meta[key]}}
             )
-    return msgspec.json.encode(changes)
+    return changes
 
 
 def _local(body: dict[str, Any], before: R | None, wanted: type[R]) -> R:

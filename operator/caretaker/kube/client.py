@@ -13,7 +13,7 @@ import msgspec
 
 from caretaker.kube.errors import ApiError
 from caretaker.kube.rest_config import RestConfig
-from caretaker.kube.transport import JSON, READ_SECONDS, TOO_LARGE, Params, Request, Transport
+from caretaker.kube.transport import JSON, JSON_PATCH, READ_SECONDS, TOO_LARGE, Params, Request, Transport
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -177,18 +177,19 @@ class KubeClient(Transport):
     async def patch(
         self,
         path: str,
-        body: Body,
+        body: Body | List[dict[str, Any]],
         type: type[T] = _DICT,  # noqa: A002
         *,
-        content_type: str = "",
         params: Params | None = None,
         timeout: float | None = None,
     ) -> T:
-        """PATCH an object or a subresource; its stored form.
+        """PATCH an object or a subresource; its stored form. A list of operations is a JSON Patch, any other
+        body a merge patch.
 
         The server checks a metadata.resourceVersion or metadata.uid in the body: 409 Conflict.
         """
         seconds = timeout or self.write_seconds
+        content_type = JSON_PATCH if isinstance(body, List) else ""
         request = Request("patch", path, params, JSON, _encode(body), seconds, content_type)
         return _decode(await self.call(request), type)
 
@@ -214,7 +215,7 @@ class KubeClient(Transport):
         return _decode(await self.call(request, urgent=True), type)
 
 
-def _encode(body: Body) -> bytes:
+def _encode(body: Body | List[dict[str, Any]]) -> bytes:
     return body if isinstance(body, bytes) else msgspec.json.encode(body)
 
 

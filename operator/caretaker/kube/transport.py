@@ -31,6 +31,7 @@ READ_SECONDS = 30.0
 WRITE_SECONDS = 5.0
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
 
 _METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 _WRITES = frozenset(("create", "patch", "delete"))

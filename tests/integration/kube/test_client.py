@@ -195,15 +195,22 @@ class TestWrite:
         for method in ("POST", "PATCH", "DELETE"):
             api.on(method, NODES, replying(NODE))
         await client.create(NODES, NODE, WireNode, params={"dryRun": "All"})
-        await client.patch(NODES, b'{"a":1}', content_type="application/json-patch+json", timeout=1.5)
+        await client.patch(NODES, {"a": 1}, timeout=1.5)
+        await client.patch(NODES, [{"op": "remove", "path": "/a"}])
         await client.delete(NODES, body={"preconditions": {"uid": "u"}})
         sent = [(dict(r.query), r.content_type) for r in api.requests]
         assert sent == [
             ({"dryRun": "All", "timeout": "5000ms", "fieldManager": "caretaker"}, "application/json"),
-            ({"timeout": "1500ms", "fieldManager": "caretaker"}, "application/json-patch+json"),
+            ({"timeout": "1500ms", "fieldManager": "caretaker"}, "application/merge-patch+json"),
+            ({"timeout": "5000ms", "fieldManager": "caretaker"}, "application/json-patch+json"),
             ({"timeout": "5000ms"}, "application/json"),
         ]
-        assert [json.loads(body) for body in api.bodies] == [NODE, {"a": 1}, {"preconditions": {"uid": "u"}}]
+        assert [json.loads(body) for body in api.bodies] == [
+            NODE,
+            {"a": 1},
+            [{"op": "remove", "path": "/a"}],
+            {"preconditions": {"uid": "u"}},
+        ]
 
     @pytest.mark.parametrize("verb", ["create", "patch", "delete"])
     async def test_a_write_that_the_guard_refuses_is_not_sent(
