@@ -81,7 +81,7 @@ class Observations:
         self._own[instance] = now
         self._tried.pop(instance, None)
         pending = options.get("State") == "pending"
-        new = described_options(options)
+        new = _changed(before.options, options)
         self._put(instance, replace(before, options=new, pending=pending, confirmed=False, at=now))
         return True
 
@@ -149,12 +149,14 @@ class Observations:
         return observed
 
     def _whole(self, name: str, one: ObservedInstance, before: ObservedInstance | None) -> ObservedInstance:
-        """With the previous options, if the response has none."""
-        if not one.lost:
+        """With the previous value of each option that the response lacks: that is no other value."""
+        had = dict(before.options.given()) if before is not None and one.state not in ENDED else {}
+        options = convert({**had, **dict(one.options.given())}, Options)
+        if not one.lost and options == one.options:
             self.lost.pop(name, None)
             return one
         self.lost.setdefault(name, one.at)
-        return replace(one, options=before.options) if before is not None else one
+        return replace(one, options=options, lost=True)
 
     def _tagged(self, name: str, one: ObservedInstance, before: ObservedInstance | None) -> ObservedInstance:
         """With the previous tags, if the response has none: it would leave its group, and another policy
@@ -202,7 +204,9 @@ def observed_instance(instance: Instance, asked: float) -> ObservedInstance:
         options=options,
         state=state,
         pending=described.get("State") == "pending",
-        lost=options == Options() and state not in ENDED,
+        # EC2 describes these for every running instance.
+        lost=state not in ENDED
+        and None in (options.http_tokens, options.http_put_response_hop_limit, options.http_endpoint),
         managed=bool((instance.get("Operator") or {}).get("Managed")),
         tagged=bool(tags),
         group=tags.get(GROUP_TAG, ""),

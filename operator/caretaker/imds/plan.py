@@ -13,6 +13,7 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import (
     MAX_GROUPS,
     ExceptionStatus,
+    FieldChange,
     GroupStatus,
     Options,
     Selector,
@@ -45,6 +46,8 @@ from caretaker.imds.verify import (
     unprovable,
 )
 
+# (when its soak began, 0 = it does not soak; when it was chosen; its changes). Times are Unix seconds.
+_Canary = tuple[float, float, tuple[FieldChange, ...]]
 OTHER_REGION: Final = "OtherRegion"
 
 
@@ -196,20 +199,17 @@ def _enforce_input(
         return inputs
     probing, findings, now = plan_input.probing, plan_input.probe_state.findings, plan_input.now
     marks, changed = plan_input.probe_state.marks, recorded(inputs.canary, ())
-    canaries = [
-        (one, candidate) for (_, one), candidate in zip(checked, candidates, strict=True) if candidate.needed
-    ]
-    proved = [
-        one for one, candidate in canaries if passed_probe(probing, candidate, findings.get(one.node), now)
-    ]
+    canaries = [(one, its) for (_, one), its in zip(checked, candidates, strict=True) if its.needed]
     counting = plan_input.probe_state.counting
     needed = required(probing, candidates, counting, now) if probing.expect == "PodReachable" else {}
     return msgspec.structs.replace(
         inputs,
         expect=probing.expect,
-        proved=frozenset(one.instance for one in proved),
+        proved=frozenset(
+            one.instance for one, its in canaries if passed_probe(probing, its, findings.get(one.node), now)
+        ),
         faulty={one.instance: why for one, _ in canaries if (why := verified.faults.get(one.node))},
-        unprobed={one.instance: candidate.unprobed for one, candidate in canaries if candidate.unprobed},
+        unprobed={one.instance: its.unprobed for one, its in canaries if its.unprobed},
         asked_ahead={
             one.instance: at
             for _, one in checked
@@ -220,15 +220,14 @@ def _enforce_input(
     )
 
 
-def _canaries(inputs: EnforceInput | None) -> dict[str, tuple[float, float]]:
-    """Instances of canaries that have the change -> since when they soak (0 = not now), and when they were
-    chosen, in Unix seconds: earlier probe requests do not verify them. Plus one, since times are rounded down
-    to a second."""
+def _canaries(inputs: EnforceInput | None) -> dict[str, _Canary]:
+    """Those of instances that have their change. Plus one, since times are rounded down to a second."""
     canaries = inputs.canary.groups if inputs is not None and inputs.canary is not None else ()
     return {
         one.instance: (
             (parse_time(canary.since) or 0.0) + 1.0 if canary.phase == "Soaking" else 0.0,
             (parse_time(canary.started_at) or 0.0) + 1.0,
+            canary.changes,
         )
         for canary in canaries
         for one in canary.instances
@@ -249,17 +248,20 @@ def _candidates(
     candidates = []
     for member, one in checked:
         case = CheckInput(member.ref, one.observed, one.desired, me.name, fields)
-        at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0))
+        at, canary = changed.get(one.instance, 0.0), canaries.get(one.instance, (0.0, 0.0, ()))
         candidates.append(_candidate(member, one, at, canary, fits(case, one.result)))
     return candidates
 
 
 def _candidate(
-    member: Member, one: CheckedInstance, changed: float, canary: tuple[float, float], fitted: bool
+    member: Member, one: CheckedInstance, changed: float, canary: _Canary, fitted: bool
 ) -> Candidate:
-    observed, unprobed, (soaks, began) = one.observed, member.ref.unprobed, canary
+    unprobed, (soaks, began, changes) = member.ref.unprobed, canary
+    options = one.observed.options if one.observed is not None else Options()
+    if changes:  # another policy may have disabled its endpoint since it was chosen
+        unprobed = unprovable(unprobed, one.observed, changes)
     endpoint = one.desired.get("httpEndpoint")
-    disabled = observed is not None and observed.options.http_endpoint == "disabled"
+    disabled = options.http_endpoint == "disabled"
     shut = disabled and endpoint is not None and endpoint.value == "disabled" and not endpoint.rivals
     if disabled and not shut:
         unprobed = unprobed or "its metadata endpoint is disabled, although no policy disables it"
@@ -269,11 +271,12 @@ def _candidate(
         # A soaking canary has its changes; any other difference is not for this policy to change.
         fit=one.ready and (soaks > 0 or one.result.state == "compliant"),
         counts=fitted,
-        hop_limit=observed.options.http_put_response_hop_limit if observed is not None else None,
+        hop_limit=options.http_put_response_hop_limit,
         changed=soaks or changed,
         needed=soaks > 0,
         began=began,
         shut=shut,
+        ipv6=not disabled and options.http_protocol_ipv6 == "enabled",
         unprobed=unprobed,
         instance=one.instance,
     )

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.imds import Expectation, ProbeStatus
+from caretaker.api.imds import Expectation, FieldChange, ProbeStatus
 from caretaker.api.times import format_micros, normalise_time, parse_time, stamp_after
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import OptionChange
@@ -56,6 +56,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     needed: bool = False  # a canary
     began: float = 0.0
     shut: bool = False  # HttpEndpoint is disabled by a policy
+    ipv6: bool = False  # the endpoint answers over IPv6 as well, which no probe tries
     unprobed: str = ""  # why the probe cannot run there
     instance: str = ""
 
@@ -88,15 +89,8 @@ def verify(
     """`found` and `marks`: the current ones, by node; `before`: results that count in their place."""
     counting = {**found, **before}
     chosen = _chosen(probing, candidates, counting)
-    asked = {
-        candidate.node: _mark(probing, candidate, found.get(candidate.node), marks, now)
-        for candidate in chosen
-    }
-    unfit = [
-        candidate
-        for candidate in candidates
-        if candidate.counts and not candidate.fit and not candidate.unprobed
-    ]
+    asked = {one.node: _mark(probing, one, found.get(one.node), marks, now) for one in chosen}
+    unfit = [one for one in candidates if one.counts and not one.fit and not one.unprobed]
     findings = {
         candidate.node: finding
         for candidate in (*chosen, *unfit)
@@ -136,7 +130,7 @@ def verify(
 
 def passed_probe(probing: Probing, candidate: Candidate, finding: Finding | None, now: float) -> bool:
     """Whether the node passed a probe that was requested after `candidate.changed`."""
-    if finding is None or not _since(candidate, finding, now):
+    if finding is None or candidate.unprobed or not _since(candidate, finding, now):
         return False
     return not _fault(probing, candidate, finding) and not _outdated(candidate, finding)
 
@@ -162,7 +156,9 @@ def asked_ahead(node: str, found: Mapping[str, Finding], marks: Mapping[str, str
     return asked if asked > now else 0.0
 
 
-def unprovable(unprobed: str, observed: ObservedInstance | None, changes: Iterable[OptionChange]) -> str:
+def unprovable(
+    unprobed: str, observed: ObservedInstance | None, changes: Iterable[OptionChange | FieldChange]
+) -> str:
     """Why a probe cannot verify these changes of an instance; "" = it can. `unprobed`: of its Candidate."""
     if unprobed:
         return unprobed
@@ -270,7 +266,7 @@ def _fault(probing: Probing, candidate: Candidate, finding: Finding) -> str:
     if probing.expect == "Any":
         return ""
     if _pods_blocked(probing, candidate):
-        return _open(finding)
+        return _open(candidate, finding)
     if finding.verdict != REACHABLE:
         needs = f", and needs hop limit {finding.needed_hops}" if finding.needed_hops else ""
         return f"a pod does not reach IMDS ({finding.verdict}{needs})"
@@ -281,15 +277,16 @@ def _fault(probing: Probing, candidate: Candidate, finding: Finding) -> str:
 
 def _wrong(probing: Probing, candidate: Candidate, finding: Finding | None) -> str:
     """The unexpected result; one that says nothing is none."""
-    return (
-        "" if finding is None or unsaid(probing, candidate, finding) else _fault(probing, candidate, finding)
-    )
+    nothing = finding is None or unsaid(probing, candidate, finding)
+    return "" if finding is None or nothing else _fault(probing, candidate, finding)
 
 
 def unsaid(probing: Probing, candidate: Candidate, finding: Finding) -> bool:
-    """Whether the probe failed, or did not learn whether IMDSv1 is closed where that counts."""
-    limited = finding.verdict == HOP_LIMITED and _pods_blocked(probing, candidate)
-    return finding.verdict in _NOTHING or (limited and finding.imdsv1 is None)
+    """Whether the probe failed, or did not learn whether IMDSv1, or IMDS over IPv6, is closed where that
+    counts."""
+    reached = finding.verdict == REACHABLE or finding.imdsv1 == "Open"
+    doubtful = candidate.ipv6 or (finding.verdict == HOP_LIMITED and finding.imdsv1 is None)
+    return finding.verdict in _NOTHING or (doubtful and not reached and _pods_blocked(probing, candidate))
 
 
 def _pods_blocked(probing: Probing, candidate: Candidate) -> bool:
@@ -297,10 +294,14 @@ def _pods_blocked(probing: Probing, candidate: Candidate) -> bool:
     return probing.expect == "PodBlocked" or candidate.shut
 
 
-def _open(finding: Finding) -> str:
+def _open(candidate: Candidate, finding: Finding) -> str:
     """How a pod reaches metadata. The hop limit blocks only the response with the token, never IMDSv1."""
     if finding.verdict in _SHUT or (finding.verdict == HOP_LIMITED and finding.imdsv1 == "Closed"):
-        return ""
+        return (
+            f"it is unknown whether a pod reaches IMDS over IPv6 ({finding.verdict})"
+            if candidate.ipv6
+            else ""
+        )
     if finding.imdsv1 == "Open":
         return f"a pod reaches IMDSv1, without a token ({finding.verdict})"
     if finding.verdict == HOP_LIMITED:

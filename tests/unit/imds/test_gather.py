@@ -128,7 +128,11 @@ class Tagged:
             {
                 "InstanceId": one,
                 "State": {"Name": "running"},
-                "MetadataOptions": {"HttpPutResponseHopLimit": 1},
+                "MetadataOptions": {
+                    "HttpPutResponseHopLimit": 1,
+                    "HttpTokens": "optional",
+                    "HttpEndpoint": "enabled",
+                },
                 "Tags": [
                     {"Key": f"kubernetes.io/cluster/{self.clusters[one]}".rstrip("."), "Value": "owned"}
                 ],

@@ -15,7 +15,12 @@ from testing.clock import Clock
 
 HERE = ClientKey("ec2", "eu-west-1")
 FRESH = 900.0
-APPLIED: Final = {"State": "applied", "HttpPutResponseHopLimit": 1, "HttpTokens": "optional"}
+APPLIED: Final = {
+    "State": "applied",
+    "HttpPutResponseHopLimit": 1,
+    "HttpTokens": "optional",
+    "HttpEndpoint": "enabled",
+}
 
 
 class Ec2:
@@ -202,6 +207,26 @@ async def test_an_option_with_an_unknown_value_leaves_one_instance_unread_and_no
     assert found.problem is None
     assert [found.instances[name].lost for name in ("i-1", "i-2")] == [True, False]
     assert found.instances["i-1"].options == before.instances["i-1"].options, "the last that were read"
+
+
+@pytest.mark.parametrize("option", ["HttpPutResponseHopLimit", "HttpTokens", "HttpEndpoint"])
+async def test_an_option_that_a_description_lacks_keeps_its_value_and_is_not_known(
+    clock: Clock, option: str
+) -> None:
+    ec2 = Ec2("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    without = {name: value for name, value in APPLIED.items() if name != option}
+    ec2.instances["i-1"]["MetadataOptions"] = without
+    found = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    assert found.lost, "never read"
+    ec2.instances["i-1"]["MetadataOptions"] = APPLIED
+    clock.now += LOST_SECONDS
+    before = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    assert not before.lost
+    ec2.instances["i-1"]["MetadataOptions"] = without
+    clock.now += FRESH
+    found = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    assert (found.lost, found.options) == (True, before.options)
 
 
 class Waiting:

@@ -165,6 +165,33 @@ def test_a_canary_that_cannot_be_probed_is_named() -> None:
     assert "cannot be probed: its operating system is windows" in made.message
 
 
+@pytest.mark.parametrize("verdict", ["EndpointDisabled", "Reachable"])
+def test_a_canary_whose_endpoint_another_policy_disables_is_not_proved(verdict: str) -> None:
+    """A disabled endpoint shows nothing of another change, and an older result may not hold."""
+    one = ChangedInstance("i-00000001", "n001", SINCE, applied=True, ready_since="1970-01-01T00:00:00Z")
+    group = GroupCanary("", "", (FieldChange(HOP, "1", "2"),), (one,), "Soaking", SINCE, SINCE)
+    status = CanaryStatus(1, ("i-00000001",), "Soaking", SINCE, SINCE, (group,))
+    inputs = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, canary_soak=60.0)
+    mine = Policy("two", 100, Options(2), Selector(), enforces=True)
+    closed = Policy("off", 100, Options(http_endpoint="disabled"), Selector())
+    ready = msgspec.structs.replace(node(1), ready=True)
+    members = [member(ready, Options(2, http_endpoint="disabled")), member(node(2), Options(1))]
+    made = planned(
+        members,
+        *(mine, closed),
+        enforce_input=inputs,
+        probing=Probing(),
+        now=1e9,
+        probe_state=asked(90.0, verdict),
+    ).enforced
+    assert made is not None
+    assert made.canary is not None
+    assert (made.phase, made.canary.passed) == ("NotProbeable", ())
+    assert made.message.startswith(
+        "Canary i-00000001 has soaked, and cannot be probed: its metadata endpoint"
+    )
+
+
 def asked(seconds: float, verdict: str = "Blocked") -> ProbeState:
     """The result of a probe that was requested so many seconds after SINCE."""
     at = (parse_time(SINCE) or 0.0) + seconds

@@ -217,6 +217,19 @@ def test_where_the_endpoint_is_to_be_disabled_nothing_may_reach_it(expect: str) 
     assert evaluated(candidate, seen(), expect=expect).reason == "StillReachable"
 
 
+def test_over_ipv6_the_probe_learns_nothing() -> None:
+    candidate = msgspec.structs.replace(HERE, ipv6=True)
+    asks = msgspec.structs.replace(PROBING, expect="PodBlocked")
+    for finding in (seen(verdict="Blocked"), seen(verdict="HopLimited", imdsv1="Closed")):
+        made = evaluated(candidate, finding, expect="PodBlocked")
+        assert (made.reason, made.faults) == ("NotProved", {})
+        assert "it is unknown whether a pod reaches IMDS over IPv6" in made.message
+        assert not passed_probe(asks, candidate, finding, NOW)
+    for finding in (seen(), seen(verdict="HopLimited", imdsv1="Open")):
+        assert evaluated(candidate, finding, expect="PodBlocked").reason == "StillReachable"
+    assert evaluated(candidate, seen()).reason == "Proved"
+
+
 def test_a_node_on_which_the_probe_cannot_run_is_left_out_and_told() -> None:
     candidates = [Candidate("a", (APPS,), fit=True, unprobed="its operating system is windows")]
     candidates += [Candidate(name, (APPS,), fit=True) for name in "bcd"]

@@ -311,7 +311,12 @@ class Judge:
         found = [
             m for m in self._cluster.measured[one.node] if m.instance == one.name and m.shown <= self._now()
         ]
-        return any(m.at >= since for m in found) and not as_expected(asked, found[-1], self._shut(one))
+        if not any(m.at >= since for m in found):
+            return False
+        # A disabled endpoint shows what disables it, and nothing of another change.
+        shut = self._shut(one) and one.in_force("HttpEndpoint", "disabled") == since
+        shows = shut or found[-1].verdict != "EndpointDisabled"
+        return shows and not as_expected(asked, found[-1], shut)
 
     def _shut(self, one: Instance) -> bool:
         labels = self._cluster.labels[one.node]
