@@ -182,9 +182,13 @@ class History(RuleBasedStateMachine):
     def descriptions_lag(self, lags: list[float]) -> None:
         self.world.ec2.lag(*lags)
 
-    @rule(every=st.sampled_from([0, 0, 1, 2, 3]), page=st.sampled_from([1000, 2]))
-    def descriptions_lack(self, every: int, page: int) -> None:
-        self.world.ec2.untold, self.world.ec2.page = every, page
+    @rule(
+        every=st.sampled_from([0, 0, 1, 2, 3]),
+        lacking=st.sampled_from(["Tags", "Tags", "HttpPutResponseHopLimit", "HttpTokens", "HttpEndpoint"]),
+        page=st.sampled_from([1000, 2]),
+    )
+    def descriptions_lack(self, every: int, lacking: str, page: int) -> None:
+        self.world.ec2.untold, self.world.ec2.lacking, self.world.ec2.page = every, lacking, page
 
     @rule(seconds=st.sampled_from([0.0, 5.0, 90.0, 1e9]))
     def changes_take(self, seconds: float) -> None:

@@ -43,6 +43,10 @@ def back_and_forth(world: World, node: str) -> None:
     world.ec2.put(world.instance_of(node), takes=0.0, HttpPutResponseHopLimit=2)
 
 
+def lacking_option(world: World, _: str) -> None:
+    world.ec2.untold, world.ec2.lacking = 1, "HttpPutResponseHopLimit"
+
+
 def unready(world: World, node: str) -> None:
     world.cluster.set_ready(node, False)
     world.run(100.0)
@@ -99,6 +103,7 @@ INCIDENTS: Final[dict[str, Callable[[World, str], object]]] = {
     "the wall clock leaps": lambda world, _: world.clock.jump(3_600.0),
     "descriptions lag": lagging,
     "descriptions lack tags": lambda world, _: setattr(world.ec2, "untold", 1),
+    "descriptions lack an option": lacking_option,
     "its policy is edited": lambda world, _: world.apply("p", options={"httpPutResponseHopLimit": 3}),
     "its policy audits for a while": gone_and_back({"mode": "Audit"}, {"mode": "Enforce"}),
     "its policy is suspended for a while": gone_and_back({"suspend": True}, {"suspend": False}),

@@ -180,7 +180,8 @@ class Ec2:
         self.blind: list[str] = []  # of the next descriptions
         self.lags: Iterator[float] = itertools.repeat(0.0)
         self.longest_lag = 0.0
-        self.untold = 0  # each n-th instance is described without tags; 0 = none
+        self.untold = 0  # each n-th instance is described without `lacking`; 0 = none
+        self.lacking = "Tags"  # or the name of an option
         self.lacks_group = False  # descriptions lack the tag of the Auto Scaling group alone
         self.denied: set[str] = set()  # instances, by their tags
         self.denied_option: tuple[str, Any] | None = None  # by a condition key
@@ -257,12 +258,13 @@ class Ec2:
         state = "pending" if at < then.in_force else "applied"
         lacking = {ASG_TAG} if self.lacks_group else set[str]()
         tags = [{"Key": key, "Value": value} for key, value in one.tags.items() if key not in lacking]
-        lacks = self.untold and one.number % self.untold == 0
+        lacks = self.lacking if self.untold and one.number % self.untold == 0 else ""
+        options = {name: value for name, value in then.options.items() if name != lacks}
         return {
             "InstanceId": one.name,
             "State": {"Name": self._state(one, then, at)},
-            "MetadataOptions": {"State": state, **then.options},
-            **({} if lacks else {"Tags": tags}),
+            "MetadataOptions": {"State": state, **options},
+            **({} if lacks == "Tags" else {"Tags": tags}),
         }
 
     # ------------------------------------------------------------ modify
