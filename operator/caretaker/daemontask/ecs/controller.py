@@ -90,7 +90,7 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
         if snapshot.idle or snapshot.spec is None:
             return snapshot
         worker = self._workers.get(key)
-        if worker is None or not worker.serves(task.metadata.uid, snapshot.spec):
+        if worker is None or not worker.serves(snapshot):
             return replace(snapshot, clusters=unchecked(snapshot.spec))
         return replace(snapshot, clusters=dict(worker.clusters), listing=worker.listing, queue=worker.queue)
 
@@ -108,25 +108,25 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
 
     async def before(self, snapshot: Snapshot, plan: Plan) -> None:
         """Replace the worker of another task or spec, and start the checks."""
-        key, uid = _key(snapshot), snapshot.meta.uid
-        spec = None if snapshot.idle else snapshot.spec
+        key = _key(snapshot)
         worker = self._workers.get(key)
-        if worker is not None and (spec is None or not worker.serves(uid, spec)):
+        if worker is not None and (snapshot.idle or not worker.serves(snapshot)):
             del self._workers[key]
             await worker.end()
             await self._readers.leave(key)
             worker = None
-        if spec is not None:
-            (worker or self._start(key, uid, spec)).begin(plan)
+        if not snapshot.idle:
+            (worker or self._start(key, snapshot)).begin(plan)
 
-    def _start(self, key: Key, uid: str, spec: EcsSpec) -> Worker:
+    def _start(self, key: Key, snapshot: Snapshot) -> Worker:
         def on_news() -> None:
             self._add(key)
 
-        aws = spec.aws.spec
+        assert snapshot.spec is not None  # noqa: S101 - it is not idle
+        spec, aws = snapshot.spec, snapshot.spec.aws.spec
         user = User(key.namespace, DAEMON_TASK.short, key.name)
         ecs = self._aws.ecs(ClientKey.of(aws, "ecs", user=user))
-        worker = self._workers[key] = Worker(uid, spec, ecs, self._metrics.ecs, on_news, self._scale)
+        worker = self._workers[key] = Worker(snapshot, ecs, self._metrics.ecs, on_news)
         queue, url = ClientKey.of(aws, "sqs", user=user), spec.events.sqs_queue_url
         worker.reader = self._readers.join(key, queue, url, worker.hear, on_news)
         return worker

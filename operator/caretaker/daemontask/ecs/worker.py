@@ -14,7 +14,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from caretaker.api.conditions import EcsReason as Reason
-from caretaker.api.daemontask import EcsSpec
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.aws.pages import KeptBytes, pages
@@ -35,7 +34,7 @@ from caretaker.daemontask.ecs.check import (
 from caretaker.daemontask.ecs.instances import Instances, Notice
 from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, ECS, QUEUE, Plan, backoff, call_failure, unclear
 from caretaker.daemontask.ecs.reader import Reader
-from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, unchecked
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, Snapshot, unchecked
 from caretaker.daemontask.metrics import EcsMetrics
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
@@ -47,33 +46,28 @@ PAGE: Final = 100
 
 
 class Worker:
-    """The worker of one task, by UID and spec. `on_news` asks for a pass."""
+    """The worker of one task, by UID and spec, which `snapshot` has. `on_news` asks for a pass."""
 
     def __init__(
-        self,
-        uid: str,
-        spec: EcsSpec,
-        ecs: Ecs,
-        metrics: EcsMetrics,
-        on_news: Callable[[], None],
-        scale: float = 1.0,
+        self, snapshot: Snapshot, ecs: Ecs, metrics: EcsMetrics, on_news: Callable[[], None]
     ) -> None:
-        self.uid = uid
-        self.spec = spec
-        self.clusters: dict[str, ClusterState] = unchecked(spec)
+        assert snapshot.spec is not None  # noqa: S101 - an idle task has no worker
+        self.uid = snapshot.meta.uid
+        self.spec = snapshot.spec
+        self.clusters: dict[str, ClusterState] = unchecked(self.spec)
         self.listing = Listing()
         self.reader: Reader | None = None
         self._ecs = ecs
         self._metrics = metrics
         self._on_news = on_news
-        self._scale = scale
+        self._scale = snapshot.scale
         self._instances: dict[str, Instances] = {}
         self._facts: dict[str, tuple[Facts, float]] = {}  # cluster -> facts, and since when they are gathered
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def serves(self, uid: str, spec: EcsSpec) -> bool:
+    def serves(self, snapshot: Snapshot) -> bool:
         """Whether it is the worker of this task and spec."""
-        return self.uid == uid and self.spec == spec
+        return (self.uid, self.spec) == (snapshot.meta.uid, snapshot.spec)
 
     async def end(self) -> None:
         """Cancel all checks."""

@@ -46,7 +46,7 @@ def test_a_look_that_an_event_asked_for_takes_three_calls_when_it_is_tried_again
         news = asyncio.Event()
         registry = CollectorRegistry()
         ecs: Any = Ecs(account, describe_services=throttled)
-        worker = Worker("u1", spec("prod"), ecs, EcsMetrics(registry), news.set)
+        worker = Worker(snapshot(spec("prod")), ecs, EcsMetrics(registry), news.set)
         worker.hear([notice("b")])
         for _ in range(2):
             news.clear()
@@ -69,7 +69,7 @@ def test_a_look_that_failed_waits_for_its_backoff(error: ErrorClass, waits: tupl
         news = asyncio.Event()
         ecs = Ecs(Account())
         given: Any = ecs
-        worker = Worker("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker(snapshot(spec("prod")), given, EcsMetrics(CollectorRegistry()), news.set)
         for wait in (*waits, waits[-1]):
             ecs.errors["describe_services"] = AwsError(error, "No", "no", service="ecs", operation="x")
             news.clear()
@@ -93,7 +93,7 @@ def test_what_is_deleted_between_two_calls_is_called_by_its_name(code: str, reas
         )
         news = asyncio.Event()
         ecs: Any = Ecs(account, update_service=error)
-        worker = Worker("u1", spec("prod"), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker(snapshot(spec("prod")), ecs, EcsMetrics(CollectorRegistry()), news.set)
         worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
         return worker.clusters["prod"].service
@@ -108,7 +108,7 @@ def test_a_cluster_that_is_gone_and_cannot_be_looked_at_is_forgotten() -> None:
         denied = AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="ecs", operation="x")
         news = asyncio.Event()
         ecs: Any = Ecs(Account(), describe_services=denied)
-        worker = Worker("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker(snapshot(spec()), ecs, EcsMetrics(CollectorRegistry()), news.set)
         worker.hear([notice("a")])
         found = []
         for asked in (Plan(("prod",)), Plan(list=True)):
@@ -138,7 +138,7 @@ def test_a_lease_that_is_too_short_for_a_write_puts_a_look_off_and_no_condition_
         news = asyncio.Event()
         ecs = Ecs(account)
         given: Any = ecs
-        worker = Worker("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker(snapshot(spec("prod")), given, EcsMetrics(CollectorRegistry()), news.set)
 
         async def look(**errors: Exception) -> None:
             ecs.errors.update(errors)
@@ -204,7 +204,7 @@ def test_an_event_that_comes_during_a_look_leads_to_another(
         news = asyncio.Event()
         ecs: Any = Held(account, method)
         given = spec("prod", count_instances=counts)
-        worker = Worker("u1", given, ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker(snapshot(given), ecs, EcsMetrics(CollectorRegistry()), news.set)
         if by_event:
             worker.hear([notice("a")])
         news.clear()
@@ -243,7 +243,7 @@ def test_so_many_that_are_gone_at_once_are_confirmed_by_a_second_look() -> None:
         news = asyncio.Event()
         ecs: Any = Ecs(account)
         given = spec("prod")
-        worker = Worker("u1", given, ecs, EcsMetrics(CollectorRegistry()), news.set, scale=0.001)
+        worker = Worker(snapshot(given, scale=0.001), ecs, EcsMetrics(CollectorRegistry()), news.set)
         found = []
         wakes: list[float | None] = []
         began = time.monotonic()
@@ -281,7 +281,7 @@ def test_an_answer_that_says_too_little_is_a_failed_look_and_no_traceback(
         del account.service["desiredCount"]
         news = asyncio.Event()
         ecs: Any = Ecs(account)
-        worker = Worker("u1", spec("prod"), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker(snapshot(spec("prod")), ecs, EcsMetrics(CollectorRegistry()), news.set)
         worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
         assert account.calls == ["describe_services"]
@@ -303,7 +303,7 @@ def test_a_list_of_clusters_that_is_none_forgets_no_cluster() -> None:
                 return {"nextToken": "x"}
 
         ecs: Any = Silent(Account())
-        worker = Worker("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker(snapshot(spec()), ecs, EcsMetrics(CollectorRegistry()), news.set)
         worker.clusters["prod"] = ClusterState()
         worker.begin(Plan(list=True))
         await asyncio.wait_for(news.wait(), 10)
@@ -326,7 +326,7 @@ def test_a_list_of_clusters_without_an_end_is_read_up_to_16_mib() -> None:
                 return {"clusterArns": [f"a{number}"], "nextToken": f"t{number}", "ResponseMetadata": meta}
 
         ecs: Any = Endless(Account())
-        worker = Worker("u1", spec(), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker(snapshot(spec()), ecs, EcsMetrics(CollectorRegistry()), news.set)
         worker.begin(Plan(list=True))
         await asyncio.wait_for(news.wait(), 10)
         return number, worker.listing.failure
@@ -345,7 +345,7 @@ def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_even
         news = asyncio.Event()
         given: Any = Ecs(ecs)
         registry, every = CollectorRegistry(), spec("prod", resync_seconds=30)
-        worker = Worker("u1", every, given, EcsMetrics(registry), news.set, scale=0.01)
+        worker = Worker(snapshot(every, scale=0.01), given, EcsMetrics(registry), news.set)
         found: list[str] = []
         began = time.monotonic()
         while not found or not found[-1]:
@@ -372,7 +372,7 @@ def test_a_revision_of_a_task_definition_is_read_once_however_many_resyncs_there
         news = asyncio.Event()
         given: Any = Ecs(ecs)
         every = spec("prod", resync_seconds=30)
-        worker = Worker("u1", every, given, EcsMetrics(CollectorRegistry()), news.set, scale=0.0001)
+        worker = Worker(snapshot(every, scale=0.0001), given, EcsMetrics(CollectorRegistry()), news.set)
         for _ in range(3):
             news.clear()
             worker.begin(Plan(("prod",)))
@@ -396,7 +396,7 @@ def test_a_task_definition_that_may_not_be_read_fails_no_look_and_one_that_canno
         error = AwsError(kind, "x", "no", service="ecs", operation="DescribeTaskDefinition")
         news = asyncio.Event()
         given: Any = Ecs(ecs, describe_task_definition=error)
-        worker = Worker("u1", spec("prod"), given, EcsMetrics(CollectorRegistry()), news.set)
+        worker = Worker(snapshot(spec("prod")), given, EcsMetrics(CollectorRegistry()), news.set)
         worker.begin(Plan(("prod",)))
         await asyncio.wait_for(news.wait(), 10)
         return worker.clusters["prod"].service, worker.clusters["prod"].failure
