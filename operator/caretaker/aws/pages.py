@@ -4,7 +4,7 @@ Inputs: the call and its parameters. It must not trust a token: a token that rep
 endless, and an endpoint from a spec may have pages without end.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from caretaker.aws.errors import AwsError, ErrorClass
@@ -12,12 +12,18 @@ from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.responses import BYTES, unreadable
 
 P = TypeVar("P", bound=Mapping[str, Any])
+T = TypeVar("T")
 
 # A page holds at least 100 items, and no list that we read has a million.
 MOST_PAGES: Final = 10_000
 # Of pages whose content is kept together, such as those of 15,000 file shares.
 MOST_BYTES: Final = 16 << 20
 ITEM: Final = 400  # bytes that an item of a list takes beside its own
+
+
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items, at most `size` at a time."""
+    return (items[at : at + size] for at in range(0, len(items), size))
 
 
 class KeptBytes:

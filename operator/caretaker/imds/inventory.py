@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -19,10 +19,11 @@ import msgspec
 from caretaker.aws.ec2 import Ec2, Filter, Instance, MetadataOptions
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
-from caretaker.aws.pages import pages
+from caretaker.aws.pages import batched, pages
 from caretaker.aws.response_check import UNREADABLE
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.observations import EKS_TAG, OWNED_TAG, Observations
+from caretaker.kube.errors import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -39,23 +40,42 @@ class Region(msgspec.Struct, frozen=True):
 
     instances: dict[str, ObservedInstance] = {}
     at: float = 0.0
-    problem: AwsError | None = None  # of the last read; `instances` is then from an earlier one
+    problem: AwsError | ApiError | None = None  # of the last read; `instances` is then from an earlier one
     lost: frozenset[str] = frozenset()
 
 
-class _RegionCache:
+class SharedRead:
+    """One lock, when all was asked last, and until when a failure is waited out; by time.monotonic()."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.at = 0.0
+        self.again_at = 0.0
+        self.failures = 0
+        self.problem: AwsError | ApiError | None = None
+
+    def due(self, max_age: float) -> bool:
+        """Whether all is to be asked again."""
+        now = time.monotonic()
+        return now >= self.again_at and (not self.at or now - self.at >= max_age)
+
+    def done(self, problem: AwsError | ApiError | None, scale: float) -> None:
+        """The result."""
+        self.problem = problem
+        self.failures = self.failures + 1 if problem is not None else 0
+        wait = BACKOFF_SECONDS[min(self.failures, len(BACKOFF_SECONDS)) - 1] if problem is not None else 0.0
+        self.again_at = time.monotonic() + wait * scale
+
+
+class _RegionCache(SharedRead):
     """How a region is read. `instances`: what the responses show."""
 
     def __init__(self, tag: Filter | None, scale: float) -> None:
-        self.lock = asyncio.Lock()
+        super().__init__()
         self.instances = Observations(scale)
-        self.at = 0.0  # of the last full read
-        self.problem: AwsError | None = None  # of the last read
         self.asked: set[str] = set()  # IDs that were read since the last full read
         self.tag = tag  # cluster tag
-        self.failures = 0
         self.pages = PAGES
-        self.again_at = 0.0  # not before this, after a failure
         self.account = ""
         self.polls = 0  # reads of pending instances, since there are some
         self.poll_at = 0.0
@@ -143,21 +163,15 @@ class Inventory:
         try:
             found = await self._found(cache, ec2, ids, whole=whole)
         except AwsError as error:
-            self._failed(cache, error)
+            if (error.code, error.service) == (UNREADABLE, "ec2") and error.status in (0, 200):
+                cache.pages = cache.pages[1:] or PAGES[-1:]
+            cache.done(error, self.scale)
             return
-        cache.failures, cache.again_at, cache.problem = 0, 0.0, None
+        cache.done(None, self.scale)
         running = cache.instances.read(found, ids, began, whole=whole)
         cache.asked = ids | running if whole else cache.asked | ids
         cache.at = began if whole else cache.at
         cache.tag = self._tag or cluster_tag(found) or cache.tag
-
-    def _failed(self, cache: _RegionCache, error: AwsError) -> None:
-        wait = BACKOFF_SECONDS[min(cache.failures, len(BACKOFF_SECONDS) - 1)]
-        cache.failures += 1
-        if (error.code, error.service) == (UNREADABLE, "ec2") and error.status in (0, 200):
-            cache.pages = cache.pages[1:] or PAGES[-1:]
-        cache.again_at = time.monotonic() + wait * self.scale
-        cache.problem = error
 
     async def _found(self, cache: _RegionCache, ec2: Ec2, ids: set[str], *, whole: bool) -> list[Instance]:
         if not ids:
@@ -166,7 +180,7 @@ class Inventory:
         if whole and cache.tag is not None:
             found = await self._describe(cache, ec2, cache.tag)
             ids = ids - {one["InstanceId"] for one in found}
-        for some in _chunks(sorted(ids)):
+        for some in batched(sorted(ids), IDS):
             found += await self._describe(cache, ec2, {"Name": "instance-id", "Values": some})
         return found
 
@@ -196,7 +210,3 @@ def cluster_tag(instances: Iterable[Instance]) -> Filter | None:
         return None
     name, value = max(sorted(count), key=lambda tag: count[tag])
     return {"Name": name, "Values": [value]}
-
-
-def _chunks(ids: Sequence[str], size: int = IDS) -> Iterator[Sequence[str]]:
-    return (ids[at : at + size] for at in range(0, len(ids), size))

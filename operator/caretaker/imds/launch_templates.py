@@ -8,10 +8,9 @@ source. It decides nothing and changes nothing; failed reads are reported, and t
 goes on without it.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,8 +21,8 @@ from caretaker.api.objects import WireMeta
 from caretaker.aws.ec2 import AutoScaling, Ec2, LaunchTemplateVersion
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
-from caretaker.aws.pages import pages
-from caretaker.imds.inventory import BACKOFF_SECONDS
+from caretaker.aws.pages import batched, pages
+from caretaker.imds.inventory import SharedRead
 from caretaker.imds.launching import (
     DEFAULT,
     LATEST,
@@ -82,30 +81,7 @@ class _NodeClass(msgspec.Struct):
     spec: _NodeClassSpec = msgspec.field(default_factory=_NodeClassSpec)
 
 
-class _Shared:
-    """One lock, when all was asked last, and until when a failure is waited out; by time.monotonic()."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.at = 0.0
-        self.again_at = 0.0
-        self.failures = 0
-        self.problem: AwsError | ApiError | None = None
-
-    def due(self, max_age: float) -> bool:
-        """Whether all is to be asked again."""
-        now = time.monotonic()
-        return now >= self.again_at and (not self.at or now - self.at >= max_age)
-
-    def done(self, problem: AwsError | ApiError | None, scale: float) -> None:
-        """The result."""
-        self.problem = problem
-        self.failures = self.failures + 1 if problem is not None else 0
-        wait = BACKOFF_SECONDS[min(self.failures, len(BACKOFF_SECONDS)) - 1] if problem is not None else 0.0
-        self.again_at = time.monotonic() + wait * scale
-
-
-class _RegionCache(_Shared):
+class _RegionCache(SharedRead):
     """The cache of a region for one identity."""
 
     def __init__(self) -> None:
@@ -145,7 +121,7 @@ class _RegionCache(_Shared):
         return needs.groups <= self.groups.keys() and not self.lacking(needs) and not self.untagged()
 
 
-class _Classes(_Shared):
+class _Classes(SharedRead):
     """The cluster's EC2NodeClasses."""
 
     def __init__(self) -> None:
@@ -239,7 +215,7 @@ class LaunchTemplateProvider:
         problem: AwsError | None = None
         names = (own.groups | every.groups) - cache.groups.keys() if own.groups else set()
         try:
-            for some in _chunks(sorted(names), NAMES):
+            for some in batched(sorted(names), NAMES):
                 found = await self._groups(autoscaling, some)
                 cache.groups |= {name: found.get(name) for name in some}
         except AwsError as error:
@@ -299,7 +275,7 @@ class LaunchTemplateProvider:
     async def _tags(self, cache: _RegionCache, ec2: Ec2) -> None:
         """Learn which templates belong to a stack. By filter: an id that is not there fails no call."""
         names = cache.untagged()
-        for some in _chunks(sorted(names), IDS):
+        for some in batched(sorted(names), IDS):
             stacks = await self._stacks(ec2, some)
             for one in some:
                 template = cache.templates[names[one]]
@@ -378,7 +354,3 @@ def _options(one: _NodeClass) -> Options:
         return msgspec.convert({**given, "instanceMetadataTags": "disabled"}, Options)
     except msgspec.ValidationError:
         return Options()  # of a later version of Karpenter: nothing that could be read
-
-
-def _chunks(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (names[at : at + size] for at in range(0, len(names), size))

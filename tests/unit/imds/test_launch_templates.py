@@ -8,6 +8,7 @@ import pytest
 from caretaker.api.imds import Aws, Options
 from caretaker.api.objects import Node
 from caretaker.aws.errors import AwsError, ErrorClass
+from caretaker.imds import inventory
 from caretaker.imds import launch_templates as module
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import instance_ref_of
@@ -99,7 +100,8 @@ class Cloud:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(module, "time", made)
+    for one in (module, inventory):
+        monkeypatch.setattr(one, "time", made)
     return made
 
 
