@@ -157,7 +157,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         if all(policy.name != mine.meta.name for policy in policies):
             return None  # deleted between the two reads
         policy_state = self._modifier.of(key, mine.meta.uid) if mine.enforces else None
-        unsure = policy_state.attempts.unsure() if policy_state is not None else ()
+        unsure = policy_state.unsure() if policy_state is not None else ()
         nodes = list(self._watched.nodes.values())
         found = await self._reader.gather(mine, policies, nodes, unsure)
         desired = [want async for want in in_pieces(planning.desired(found.plan_input))]

@@ -179,10 +179,11 @@ def _problem(error: AwsError | ApiError, operator: bool) -> Problem:
         code: str = Reason.PERMISSION_DENIED if error.forbidden else Reason.NOT_ASKED
     else:
         code = str(error.error_class)
-    return Problem(code, f"{error}{_advice(error) if operator else ''}")
+    return Problem(code, f"{error}{advice(error) if operator else ''}")
 
 
-def _advice(error: AwsError | ApiError) -> str:
+def advice(error: AwsError | ApiError) -> str:
+    """An action of the user, as the end of a message; "" = none."""
     if isinstance(error, ApiError):
         return "; give the operator's role the verb that is named" if error.forbidden else ""
     if error.access_denied:

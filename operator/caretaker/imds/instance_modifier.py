@@ -20,11 +20,12 @@ from caretaker.aws.ec2 import Ec2Writer
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.services import Rate, read_only
-from caretaker.imds.change_attempts import BACKOFF_SECONDS, failed, landed, sent, unanswered
+from caretaker.imds.change_attempts import BACKOFF_SECONDS, NEW, failed, landed, sent, unanswered
 from caretaker.imds.checks import OWN_SECONDS
 from caretaker.imds.choice import Write
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
+from caretaker.imds.gather import advice
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.policy_state import DryRuns, PolicyState
@@ -100,7 +101,7 @@ class InstanceModifier:
         inherited, inherited_at = state.inherit(found, time.monotonic())
         state.land(mine.status.canary, mine.status.changed)
         self._leads_since = min(self._leads_since, now)
-        attempts, permission = state.attempts, state.permission
+        permission = state.permission
         held = state.settles_in(mine.status.canary, now - self._leads_since)
         return EnforceInput(
             me=mine.meta.name,
@@ -124,12 +125,12 @@ class InstanceModifier:
             inherited=inherited,
             believed_since=inherited_at + OWN_SECONDS * self._scale,
             breaker=mine.status.breaker,
-            attempts=attempts.by_instance,
+            attempts=state.attempts,
             others=frozenset[str]().union(
-                *(one.attempts.waiting for one in self._states.values() if one is not state)
+                *(one.waiting() for one in self._states.values() if one is not state)
             ),
-            failures=attempts.failures,
-            last_failure=attempts.last_failure,
+            failures=len(state.failures),
+            last_failure=state.failures[-1] if state.failures else "",
             denied=permission.denied,
             first=frozenset(permission.first),
             free={region: share.free(now) for region, share in shares.items()},
@@ -180,18 +181,17 @@ class InstanceModifier:
     def _first(self, state: PolicyState, instance: str) -> None:
         """Change this instance next: an accepted change proves more than a dry run."""
         state.permission.first.add(instance)
-        if (attempt := state.attempts.by_instance.get(instance)) is not None and not attempt.fighting:
-            state.attempts.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
+        if (attempt := state.attempts.get(instance)) is not None and not attempt.fighting:
+            state.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
 
     def _waits(self, state: PolicyState, write: Write, error: AwsError) -> None:
         """Move it behind the others. A dry run is no attempt, so the backoff does not grow."""
-        attempt, now = state.attempts.of(write.instance), self._now()
+        attempt, now = state.attempts.get(write.instance, NEW), self._now()
         failure = failed(
             msgspec.structs.replace(attempt, options=write.options), now, error.code, error.message
         )
         failures, later = max(attempt.failures, 1), max(attempt.not_before, now + BACKOFF_SECONDS)
-        kept = msgspec.structs.replace(failure, failures=failures, not_before=later)
-        state.attempts.keep(write.instance, kept)
+        state.keep(write.instance, msgspec.structs.replace(failure, failures=failures, not_before=later))
 
     async def _dry_run(
         self, mine: Read, write: Write, target: ClientKey, *, sure: bool = False
@@ -216,12 +216,12 @@ class InstanceModifier:
     def note(self, state: PolicyState, enforced: Enforced, instances: Collection[str]) -> None:
         """Take over the plan's attempts. `instances`: of all nodes."""
         if enforced.closed:
-            state.attempts.failures, state.permission.denied = 0, ("", "")
+            state.failures, state.permission.denied = [], ("", "")
         for instance, attempt in enforced.attempts.items():
-            if attempt.failures > state.attempts.of(instance).failures:
-                state.attempts.failed(instance, attempt)
+            if attempt.failures > state.attempts.get(instance, NEW).failures:
+                state.failed(instance, attempt)
             else:
-                state.attempts.keep(instance, attempt)
+                state.keep(instance, attempt)
         state.only(instances)
         state.land(enforced.canary, enforced.changed)
         state.soaking(enforced.canary, self._now())
@@ -246,7 +246,7 @@ class InstanceModifier:
         """Whether the call may still be made. Since the plan there may have been consecutive failures, a
         refused permission, throttling, or calls of another policy; or the read is now too old."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
-        open_still = state.attempts.failures < mine.spec.safety.stop_after_consecutive_failures
+        open_still = len(state.failures) < mine.spec.safety.stop_after_consecutive_failures
         permitted = not state.permission.missing
         fresh = self._inventory.instances(target).read_at(write.instance) >= self._fresh_since()
         now = self._now()
@@ -257,35 +257,35 @@ class InstanceModifier:
         self._share(target, now).take(now)
         if state.cap is not None:
             state.cap.take(now)
-        attempts, instances = state.attempts, self._inventory.instances(target)
-        attempt = attempts.of(write.instance)
+        attempt = state.attempts.get(write.instance, NEW)
+        instances = self._inventory.instances(target)
         self._settle_applied(state, write.instance, target)
         state.permission.first.discard(write.instance)
         # A cancelled call has an unknown outcome.
-        attempts.keep(write.instance, unanswered(attempt, now, write.options))
+        state.keep(write.instance, unanswered(attempt, now, write.options))
         instances.doubt(write.instance, write.options, time.monotonic())
         try:
             answer = await self._writer(mine, target).modify_instance_metadata_options(
                 InstanceId=write.instance, **write.options
             )
         except NotLeader:
-            attempts.keep(write.instance, attempt)  # nothing was sent
+            state.keep(write.instance, attempt)  # nothing was sent
             instances.refused(write.instance)
             raise
         except AwsError as error:
             self._metrics.changed(error.code)
             logger.warning("%s was not changed: %s", write.instance, error)
             if not error.unknown_outcome:  # else it is kept as unanswered
-                attempts.keep(write.instance, attempt)
+                state.keep(write.instance, attempt)
                 instances.refused(write.instance)
                 self._failed(mine, state, write, target, error)
             if error.access_denied and _ORGANIZATION not in error.message:
                 await self._denied(mine, state, write, target, error)
             return
         self._metrics.changed("Changed")
-        attempts.failures, state.unseen = 0, True
+        state.failures, state.unseen = [], True
         state.permission.accepted()
-        attempts.keep(write.instance, sent(attempt, now, write.options))
+        state.keep(write.instance, sent(attempt, now, write.options))
         state.changed[write.instance] = time.time()
         state.landing.add(write.instance)
         self._inventory.changed(target, write.instance, answer.get("InstanceMetadataOptions") or {})
@@ -294,35 +294,35 @@ class InstanceModifier:
         """End the pending changes of other policies that EC2 has reported as applied. Their next pass would
         take the change of `sender` for their own, and send theirs again."""
         for other in self._states.values():
-            attempt = other.attempts.of(instance)
+            attempt = other.attempts.get(instance, NEW)
             waits = other is not sender and attempt.waits
             if waits and self._inventory.instances(target).applied(instance, attempt.options):
-                other.attempts.keep(instance, landed(attempt, self._now()))
+                other.keep(instance, landed(attempt, self._now()))
 
     def _failed(
         self, mine: Read, state: PolicyState, write: Write, target: ClientKey, error: AwsError
     ) -> None:
         """EC2 has definitely not made the change."""
-        instance, now, attempts = write.instance, self._now(), state.attempts
-        tried = msgspec.structs.replace(attempts.of(instance), options=write.options)
+        instance, now = write.instance, self._now()
+        tried = msgspec.structs.replace(state.attempts.get(instance, NEW), options=write.options)
         failure = failed(tried, now, error.code, error.message)
         if error.throttled:
             self._share(target, now).refused(now)
         elif error.not_found:
-            attempts.keep(instance, failure)  # the plan sees that EC2 refused the change
+            state.keep(instance, failure)  # the plan sees that EC2 refused the change
             state.changed.pop(instance, None)
             self._inventory.instances(target).gone(instance, time.monotonic())
         elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:
             why = f"{error}; the account or its organization forbids it"
             refusal = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)
-            attempts.failed(instance, refusal)
+            state.failed(instance, refusal)
         elif error.no_identity:
-            attempts.keep(instance, failure)
+            state.keep(instance, failure)
             state.permission.asked(mine.meta.generation, refused(error), now)
         elif error.access_denied or error.code == _INCORRECT_STATE:
-            attempts.keep(instance, failure)
+            state.keep(instance, failure)
         else:
-            attempts.failed(instance, failure)
+            state.failed(instance, failure)
 
     async def _denied(
         self, mine: Read, state: PolicyState, write: Write, target: ClientKey, error: AwsError
@@ -367,12 +367,8 @@ class InstanceModifier:
 
 def refused(error: AwsError) -> tuple[str, str]:
     """(reason, message) for conditions."""
-    if error.no_identity:
-        return Reason.NO_IDENTITY, f"{error}; give the operator credentials, or set spec.aws.roleARN"
-    if error.access_denied:
-        advice = f"allow {error.missing_permission} to the identity that spec.aws names"
-        return Reason.ACCESS_DENIED, f"{error}; {advice}"
-    return Reason.NOT_ASKED, str(error)
+    denied = Reason.ACCESS_DENIED if error.access_denied else Reason.NOT_ASKED
+    return Reason.NO_IDENTITY if error.no_identity else denied, f"{error}{advice(error)}"
 
 
 def _cuts(mine: Read) -> str:

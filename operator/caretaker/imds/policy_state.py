@@ -77,55 +77,17 @@ class Permission:
         return True
 
 
-class Attempts:
-    """The last attempt of each instance, and the failures in a row.
-
-    waiting       instances whose attempt waits for EC2
-    last_failure  its instance and message
-    """
-
-    def __init__(self) -> None:
-        self.by_instance: dict[str, ChangeAttempt] = {}
-        self.waiting: set[str] = set()
-        self.failures = 0
-        self.last_failure = ""
-
-    def of(self, instance: str) -> ChangeAttempt:
-        """An empty one if there was none."""
-        return self.by_instance.get(instance, NEW)
-
-    def unsure(self) -> set[str]:
-        """Instances to read again."""
-        return {instance for instance, attempt in self.by_instance.items() if attempt.unsure}
-
-    def keep(self, instance: str, attempt: ChangeAttempt) -> None:
-        """Remember it; an empty attempt is removed."""
-        if attempt == NEW:
-            self.by_instance.pop(instance, None)
-        else:
-            self.by_instance[instance] = attempt
-        if attempt.waits:
-            self.waiting.add(instance)
-        else:
-            self.waiting.discard(instance)
-
-    def failed(self, instance: str, attempt: ChangeAttempt) -> None:
-        """Count one more consecutive failure."""
-        self.keep(instance, attempt)
-        self.failures += 1
-        self.last_failure = f"{instance}: {attempt.trouble[1]}"
-
-
 class PolicyState:
     """The in-memory state of one policy."""
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
-        self.attempts = Attempts()
+        self.attempts: dict[str, ChangeAttempt] = {}
         # instance -> when it was changed, and once that is known when it was first seen applied; Unix seconds
         self.changed: dict[str, float] = {}
         self.landing: set[str] = set()  # those that were not seen applied yet
         self.unseen = False  # there are changes that other policies have not read
+        self.failures: list[str] = []  # in a row, each with its instance
         self.permission = Permission()
         self.cap: AdaptiveRateLimiter | None = None
         self.soaks: dict[Group, tuple[str, float]] = {}  # group -> (since, monotonic time)
@@ -167,10 +129,30 @@ class PolicyState:
             before = soaks.get(group)
             self.soaks[group] = before if before and before[0] == one.since else (one.since, now)
 
+    def unsure(self) -> set[str]:
+        """Instances to read again."""
+        return {instance for instance, attempt in self.attempts.items() if attempt.unsure}
+
+    def waiting(self) -> set[str]:
+        """Instances whose attempt waits for EC2."""
+        return {instance for instance, attempt in self.attempts.items() if attempt.waits}
+
+    def keep(self, instance: str, attempt: ChangeAttempt) -> None:
+        """Remember it; an empty attempt is removed."""
+        if attempt == NEW:
+            self.attempts.pop(instance, None)
+        else:
+            self.attempts[instance] = attempt
+
+    def failed(self, instance: str, attempt: ChangeAttempt) -> None:
+        """One more consecutive failure."""
+        self.keep(instance, attempt)
+        self.failures.append(f"{instance}: {attempt.trouble[1]}")
+
     def only(self, instances: Collection[str]) -> None:
         """Forget instances without a Node."""
-        for instance in self.attempts.by_instance.keys() - instances:
-            self.attempts.keep(instance, NEW)
+        for instance in self.attempts.keys() - instances:
+            del self.attempts[instance]
         for instance in self.changed.keys() - instances:
             del self.changed[instance]
         self.permission.first &= set(instances)

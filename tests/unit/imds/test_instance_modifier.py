@@ -152,10 +152,7 @@ async def test_every_call_is_made_once_and_by_a_client_that_repeats_nothing(cloc
     state = await world.send(20)
     assert sorted(world.ec2.sent) == sorted(f"i-{number}" for number in range(20))
     assert all(target.once for target in world.targets)
-    assert all(
-        attempt.sent_at == 1_000.0 and attempt.options == CALL
-        for attempt in state.attempts.by_instance.values()
-    )
+    assert all(attempt.sent_at == 1_000.0 and attempt.options == CALL for attempt in state.attempts.values())
     assert world.ec2.most_at_work == AT_ONCE
 
 
@@ -180,8 +177,8 @@ async def test_failures_in_a_row_end_a_batch(clock: Clock) -> None:
     world.ec2.answer = lambda _: REFUSED
     state = await world.send(60, stop_after=3)
     assert 3 <= len(world.ec2.sent) <= AT_ONCE + 2
-    assert state.attempts.failures >= 3
-    assert state.attempts.last_failure.endswith("no luck")
+    assert len(state.failures) >= 3
+    assert state.failures[-1].endswith("no luck")
 
 
 async def test_one_that_fails_among_others_ends_nothing(clock: Clock) -> None:
@@ -189,7 +186,7 @@ async def test_one_that_fails_among_others_ends_nothing(clock: Clock) -> None:
     world.ec2.answer = lambda instance: REFUSED if instance.endswith("0") else None
     state = await world.send(60, stop_after=2)
     assert len(world.ec2.sent) == 60
-    assert sum(attempt.failures for attempt in state.attempts.by_instance.values()) == 6
+    assert sum(attempt.failures for attempt in state.attempts.values()) == 6
 
 
 async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) -> None:
@@ -197,7 +194,7 @@ async def test_what_is_throttled_ends_a_batch_and_is_no_failure(clock: Clock) ->
     world.ec2.answer = lambda _: THROTTLED
     state = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert (state.attempts.failures, state.attempts.by_instance) == (0, {})
+    assert (len(state.failures), state.attempts) == (0, {})
 
 
 ROLES = [Identity(None, f"arn:aws:iam::111122223333:role/{name}") for name in ("a", "b", "c")]
@@ -232,7 +229,7 @@ async def test_a_permission_that_is_gone_ends_a_batch_and_opens_no_breaker(clock
     world.ec2.answer = lambda _: DENIED
     state = await world.send(60)
     assert len(world.ec2.sent) <= AT_ONCE
-    assert (state.attempts.failures, state.permission.denied) == (0, ("", ""))
+    assert (len(state.failures), state.permission.denied) == (0, ("", ""))
     assert state.permission.dry_runs.stopped is not None
     assert state.permission.dry_runs.stopped[0] == "AccessDenied"
 
@@ -267,8 +264,8 @@ async def test_some_that_are_denied_for_their_tags_keep_none_of_the_others(clock
     world.ec2.answer = lambda instance: DENIED if instance in ("i-0", "i-7") else None
     state = await world.send(60)
     assert len(world.ec2.sent) == 60
-    assert (state.permission.missing, state.attempts.failures) == (False, 0)
-    assert {one for one, attempt in state.attempts.by_instance.items() if attempt.failures} == {"i-0", "i-7"}
+    assert (state.permission.missing, len(state.failures)) == (False, 0)
+    assert {one for one, attempt in state.attempts.items() if attempt.failures} == {"i-0", "i-7"}
 
 
 @pytest.mark.parametrize(
@@ -306,7 +303,7 @@ async def test_one_that_may_be_changed_where_others_may_not_comes_before_all(clo
     world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
     state = await world.ask(3)
     assert state.permission.first == world.modifier.enforce_input(policy(), state, {}).first == {"i-1"}
-    assert state.attempts.of("i-1").not_before == clock.now
+    assert state.attempts["i-1"].not_before == clock.now
     await world.send(3)
     assert state.permission.first == set()
 
@@ -330,22 +327,20 @@ async def test_an_instance_that_alone_is_denied_waits_like_one_that_fails(clock:
     world = World()
     world.ec2.answer = lambda instance: DENIED if instance == "i-0" else None
     state = await world.send(1)
-    assert state.attempts.of("i-0").not_before == 1_030.0
-    assert state.attempts.of("i-0").trouble[0] == "UnauthorizedOperation"
+    assert state.attempts["i-0"].not_before == 1_030.0
+    assert state.attempts["i-0"].trouble[0] == "UnauthorizedOperation"
 
 
 async def test_an_instance_that_is_ending_opens_no_breaker(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: ENDING
     state = await world.send(20)
-    assert (len(world.ec2.sent), state.attempts.failures) == (20, 0)
-    assert {attempt.failures for attempt in state.attempts.by_instance.values()} == {1}
+    assert (len(world.ec2.sent), len(state.failures)) == (20, 0)
+    assert {attempt.failures for attempt in state.attempts.values()} == {1}
     world.ec2.answer = lambda _: GONE
     state = await world.send(20)
-    assert all(refused(attempt) for attempt in state.attempts.by_instance.values()), "nothing was taken"
-    assert {attempt.trouble[0] for attempt in state.attempts.by_instance.values()} == {
-        "InvalidInstanceID.NotFound"
-    }
+    assert all(refused(attempt) for attempt in state.attempts.values()), "nothing was taken"
+    assert {attempt.trouble[0] for attempt in state.attempts.values()} == {"InvalidInstanceID.NotFound"}
     assert world.inventory.instances(HERE).read_at("i-0") == -math.inf
 
 
@@ -353,15 +348,15 @@ async def test_what_the_organization_forbids_waits_for_the_resync(clock: Clock) 
     world = World()
     world.ec2.answer = lambda _: ORGANIZATION
     state = await world.send()
-    assert state.attempts.of("i-0").trouble[0] == "BlockedByAccountPolicy"
-    assert state.attempts.of("i-0").not_before == 1_000.0 + 900.0
+    assert state.attempts["i-0"].trouble[0] == "BlockedByAccountPolicy"
+    assert state.attempts["i-0"].not_before == 1_000.0 + 900.0
     assert state.permission.dry_runs.stopped is None
 
 
 async def test_without_an_answer_it_is_not_known(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: UNKNOWN
-    assert (await world.send()).attempts.unsure() == {"i-0"}
+    assert (await world.send()).unsure() == {"i-0"}
 
 
 async def test_whoever_is_cancelled_does_not_know_and_the_waiting_ones_send_nothing(clock: Clock) -> None:
@@ -379,7 +374,7 @@ async def test_whoever_is_cancelled_does_not_know_and_the_waiting_ones_send_noth
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
-    assert world.of().attempts.unsure() == set(world.ec2.sent)
+    assert world.of().unsure() == set(world.ec2.sent)
     assert len(world.ec2.sent) <= AT_ONCE
 
 
@@ -388,7 +383,7 @@ async def test_without_the_lease_nothing_is_remembered(clock: Clock) -> None:
     world.ec2.answer = lambda _: NotLeader("gone")
     with pytest.raises(NotLeader):
         await world.send(3)
-    assert world.of().attempts.by_instance == {}
+    assert world.of().attempts == {}
 
 
 # ---------------------------------------------------------------- what is remembered
@@ -398,27 +393,27 @@ async def test_a_policy_that_was_deleted_or_only_audits_begins_anew(clock: Clock
     world = World()
     await world.send()
     world.modifier.forget(KEY)
-    assert world.of().attempts.by_instance == {}
+    assert world.of().attempts == {}
     await world.send()
-    assert world.modifier.of(KEY, "another uid").attempts.by_instance == {}
+    assert world.modifier.of(KEY, "another uid").attempts == {}
 
 
 async def test_what_has_no_node_is_forgotten(clock: Clock) -> None:
     world = World()
     state = await world.send(3)
     world.modifier.note(state, Enforced(), {"i-1"})
-    assert (set(state.attempts.by_instance), state.attempts.waiting) == ({"i-1"}, {"i-1"})
+    assert (set(state.attempts), state.waiting()) == ({"i-1"}, {"i-1"})
 
 
 async def test_a_failure_that_a_look_found_counts_once(clock: Clock) -> None:
     world = World()
     state = await world.send()
-    reported = failed(state.attempts.of("i-0"), 1_000.0, "NotApplied", "x")
+    reported = failed(state.attempts["i-0"], 1_000.0, "NotApplied", "x")
     for _ in range(3):
         world.modifier.note(state, Enforced(attempts={"i-0": reported}), {"i-0"})
-    assert state.attempts.failures == 1
+    assert len(state.failures) == 1
     world.modifier.note(state, Enforced(closed=True), {"i-0"})
-    assert state.attempts.failures == 0
+    assert len(state.failures) == 0
 
 
 async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clock: Clock) -> None:
@@ -426,7 +421,7 @@ async def test_what_waits_is_known_to_the_other_policies_until_it_is_applied(clo
     state, others = await world.send(), world.of(OTHER)
     assert world.modifier.enforce_input(policy(), others, {}).others == {"i-0"}
     assert world.modifier.enforce_input(policy(), state, {}).others == frozenset()
-    landed = msgspec.structs.replace(state.attempts.of("i-0"), landed=True)
+    landed = msgspec.structs.replace(state.attempts["i-0"], landed=True)
     world.modifier.note(state, Enforced(attempts={"i-0": landed}), {"i-0"})
     assert world.modifier.enforce_input(policy(), others, {}).others == frozenset()
 
@@ -447,8 +442,8 @@ async def test_what_was_read_as_applied_waits_no_more_when_another_policy_change
     clock.now += OWN_SECONDS + 1.0
     world.ec2.options = reported
     others = await world.send(key=OTHER)
-    assert (state.attempts.waiting, others.attempts.waiting) == ({"i-0"} if waits else set(), {"i-0"})
-    assert state.attempts.of("i-0").landed is not waits
+    assert (state.waiting(), others.waiting()) == ({"i-0"} if waits else set(), {"i-0"})
+    assert state.attempts["i-0"].landed is not waits
 
 
 async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
@@ -540,16 +535,16 @@ async def test_only_when_all_that_are_asked_for_are_denied_the_permission_is_mis
     state = await world.ask(3)
     assert len(world.ec2.dry) == asked
     assert (state.permission.dry_runs.stopped is not None) is stopped
-    assert {
-        name: attempt.trouble[0] for name, attempt in state.attempts.by_instance.items()
-    } == dict.fromkeys(denied, "UnauthorizedOperation")
+    assert {name: attempt.trouble[0] for name, attempt in state.attempts.items()} == dict.fromkeys(
+        denied, "UnauthorizedOperation"
+    )
 
 
 async def test_without_an_answer_to_the_question_nothing_is_sent_and_nobody_is_failing(clock: Clock) -> None:
     world = World()
     world.ec2.answer = lambda _: THROTTLED
     state = await world.ask(3)
-    assert (world.ec2.dry, state.attempts.by_instance) == (["i-0"], {})
+    assert (world.ec2.dry, state.attempts) == (["i-0"], {})
     assert state.permission.dry_runs.stopped is not None
     assert state.permission.dry_runs.stopped[0] == "NotAsked"
     assert world.modifier.enforce_input(policy(), state, {"here": HERE}).slowed
@@ -557,6 +552,6 @@ async def test_without_an_answer_to_the_question_nothing_is_sent_and_nobody_is_f
 
 def test_a_hand_about_which_there_is_nothing_to_remember_is_not_kept() -> None:
     state = PolicyState("uid")
-    state.attempts.keep("i-0", ChangeAttempt(failures=1))
-    state.attempts.keep("i-0", ChangeAttempt())
-    assert state.attempts.by_instance == {}
+    state.keep("i-0", ChangeAttempt(failures=1))
+    state.keep("i-0", ChangeAttempt())
+    assert state.attempts == {}
