@@ -26,7 +26,7 @@ import msgspec
 
 from caretaker.api.names import API_VERSION, GROUP, VERSION
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import ApiError, or_none
 from caretaker.kube.metadata import MetadataSession
 from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.transport import Request
@@ -86,11 +86,8 @@ class Presence:
 
     async def _problems(self, watched: Kinds) -> dict[KindInfo, str]:
         """Kind -> why it cannot be watched."""
-        try:
-            found: dict[str, Any] = await self._client.get(f"/apis/{API_VERSION}")
-        except ApiError as error:
-            if not error.not_found:
-                raise
+        found: dict[str, Any] | None = await or_none(self._client.get(f"/apis/{API_VERSION}"))
+        if found is None:
             return dict.fromkeys(self._kinds, f"no {API_VERSION} in this cluster: kubectl apply -f crds/")
         plurals = {resource.get("name") for resource in found.get("resources", ())}
         asked = {

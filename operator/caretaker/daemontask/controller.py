@@ -224,12 +224,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     async def _is_so(self, name: str, believed: Node | None) -> bool:
         """Whether the API server has the node as it was believed; if not, the store knows from now on."""
-        try:
-            found: WireNode | None = await self._client.get(f"/api/v1/nodes/{name}", WireNode)
-        except ApiError as error:
-            if not error.not_found:
-                raise
-            found = None
+        found: WireNode | None = await or_none(self._client.get(f"/api/v1/nodes/{name}", WireNode))
         record = found.record() if found is not None else None
         if _identity(believed) == _identity(record):
             return True

@@ -26,7 +26,7 @@ from caretaker.imds.probe import (
     task,
 )
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import ApiError, or_none
 from caretaker.runtime.controller import Conflict
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Prober:
         url = _TASKS.format(self._namespace)
         if wanted is None:
             if body is not None:
-                await self._delete(f"{url}/{TASK_NAME}")
+                await or_none(self._client.delete(f"{url}/{TASK_NAME}"))
         elif body is None:
             await self._client.create(url, wanted)
         elif needs_write(body, wanted):
@@ -161,21 +161,8 @@ class Prober:
             fenced = {**wanted["metadata"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
             await self._client.patch(f"{url}/{TASK_NAME}", {"metadata": fenced, "spec": wanted["spec"]})
 
-    async def _delete(self, path: str) -> None:
-        try:
-            await self._client.delete(path)
-        except ApiError as error:
-            if not error.not_found:
-                raise
-
     async def _read(self) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = await self._client.get(f"{_TASKS.format(self._namespace)}/{TASK_NAME}")
-        except ApiError as error:
-            if not error.not_found:
-                raise
-            return None
-        return found
+        return await or_none(self._client.get(f"{_TASKS.format(self._namespace)}/{TASK_NAME}"))
 
 
 def _owned(meta: WireMeta, uid: str) -> bool:

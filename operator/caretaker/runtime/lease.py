@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 
-from caretaker.kube.errors import ApiError, NotLeader
+from caretaker.kube.errors import ApiError, NotLeader, or_none
 from caretaker.kube.transport import Request
 
 log = logging.getLogger(__name__)
@@ -284,13 +284,8 @@ class Lease:
 
     async def _read(self) -> WireLease | None:
         """Read the record and observe a change; None when there is none."""
-        try:
-            lease = await self._send("get", self._path)
-        except ApiError as error:
-            if not error.not_found:
-                raise
-            return None
-        if lease.metadata.resource_version != self._seen.version:
+        lease = await or_none(self._send("get", self._path))
+        if lease is not None and lease.metadata.resource_version != self._seen.version:
             self._observe(lease)
         return lease
 
