@@ -141,13 +141,8 @@ class Shards:
     async def load(self, now: float, expected: int = 0) -> None:
         """Read all shards with one consistent list; read those of `expected` by name that it lacks."""
         # Each may have 1 MiB, also those that others gave the labels.
-        found_items, _ = await self._client.list(
-            self._marks.collection,
-            WireConfigMap,
-            each=self._ours,
-            params={"labelSelector": self.selector},
-            page=4,
-        )
+        path, ours = self._marks.collection, {"labelSelector": self.selector}
+        found_items, _ = await self._client.list(path, WireConfigMap, each=self._ours, params=ours, page=4)
         items = self._indexed(item for item in found_items if item is not None)
         known = {*self._shards, *self._suspects, *self._foreign, *self._overfull}
         missed = {*range(min(expected, MOST)), *known} - items.keys()

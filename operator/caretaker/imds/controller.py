@@ -35,7 +35,7 @@ from caretaker.imds.status import events_of, status_of
 from caretaker.imds.verify import Probing
 from caretaker.imds.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError
+from caretaker.kube.errors import ApiError, or_none
 from caretaker.registry import IMDS_POLICY
 from caretaker.runtime.controller import Conflict, Kind, Next, Retry, Subject
 from caretaker.runtime.tasks import in_pieces
@@ -141,11 +141,8 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         if (problem := self.unseen()) is not None:
             raise problem
         events = self._watched.events
-        try:
-            raw = await self._client.get(self.path(key), RawPolicy)
-        except ApiError as error:
-            if not error.not_found:
-                raise
+        raw: RawPolicy | None = await or_none(self._client.get(self.path(key), RawPolicy))
+        if raw is None:
             return None
         mine = read(raw)
         refusal = self._refused(mine)
@@ -166,10 +163,10 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         )
         wanting = self._wanting(every)
         found = await self._probed(mine, found)
-        snapshot = Snapshot(
-            found.status_input, found.plan_input, found.age, wanting=wanting, lost=found.lost, events=events
-        )
-        return snapshot if policy_state is None else self._enforcing(mine, snapshot, found, policy_state)
+        if policy_state is not None:
+            found = self._enforcing(mine, found, policy_state)
+        inputs = found.status_input, found.plan_input, found.age, found.targets
+        return Snapshot(*inputs, policy_state, wanting, found.lost, events=events)
 
     def _wanting(self, every: Iterable[Read]) -> frozenset[str]:
         """The policies that probe."""
@@ -204,21 +201,13 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             ),
         )
 
-    def _enforcing(
-        self, mine: Read, snapshot: Snapshot, found: GatherResult, policy_state: PolicyState
-    ) -> Snapshot:
-        """The same with the inputs of Enforce."""
-        inputs = self._modifier.enforce_input(mine, policy_state, found.targets)
-        inputs = msgspec.structs.replace(inputs, held=policy_state.held, instances=self._watched.instances)
+    def _enforcing(self, mine: Read, found: GatherResult, state: PolicyState) -> GatherResult:
+        """With the inputs of Enforce."""
+        inputs = self._modifier.enforce_input(mine, state, found.targets)
+        inputs = msgspec.structs.replace(inputs, held=state.held, instances=self._watched.instances)
         plan_input = msgspec.structs.replace(found.plan_input, enforce_input=inputs)
-        status_input = msgspec.structs.replace(found.status_input, refused=policy_state.permission.refused)
-        return msgspec.structs.replace(
-            snapshot,
-            status_input=status_input,
-            plan_input=plan_input,
-            targets=found.targets,
-            policy_state=policy_state,
-        )
+        status_input = msgspec.structs.replace(found.status_input, refused=state.permission.refused)
+        return msgspec.structs.replace(found, status_input=status_input, plan_input=plan_input)
 
     def _refused(self, mine: Read) -> tuple[str, str] | None:
         if mine.spec is None:
@@ -256,10 +245,10 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         self._watched.known(key, mine.spec, snapshot.events)
         if plan.enforced is not None and snapshot.policy_state is not None:
             self._modifier.note(snapshot.policy_state, plan.enforced, self._watched.instances)
-            self._watched.watch(key, plan.enforced.nodes)
+            self._watched.awaited[key] = plan.enforced.nodes
         elif snapshot.plan_input is not None and not mine.enforces:
             self._modifier.forget(key)
-            self._watched.watch(key, ())
+            self._watched.awaited.pop(key, None)
         name, verified = mine.meta.name, plan.verified
         if snapshot.plan_input is None:
             await self._unprobed(name)

@@ -137,10 +137,8 @@ async def _wanted(spec: Spec, nodes: Sequence[NodeRef], changed: Collection[str]
 
 def _member(node: Node, ref: InstanceRef, region: Region | None) -> Member:
     observed = region.instances.get(ref.instance) if region is not None else None
-    tagged = observed is not None and observed.group
-    groups = (
-        (*ref.groups, ("AutoScalingGroup", observed.group)) if observed is not None and tagged else ref.groups
-    )
+    group = observed.group if observed is not None else ""
+    groups = (*ref.groups, ("AutoScalingGroup", group)) if group else ref.groups
     return Member(node, ref, observed, groups)
 
 

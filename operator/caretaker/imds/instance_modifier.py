@@ -187,9 +187,8 @@ class InstanceModifier:
     def _waits(self, state: PolicyState, write: Write, error: AwsError) -> None:
         """Move it behind the others. A dry run is no attempt, so the backoff does not grow."""
         attempt, now = state.attempts.get(write.instance, NEW), self._now()
-        failure = failed(
-            msgspec.structs.replace(attempt, options=write.options), now, error.code, error.message
-        )
+        tried = msgspec.structs.replace(attempt, options=write.options)
+        failure = failed(tried, now, error.code, error.message)
         failures, later = max(attempt.failures, 1), max(attempt.not_before, now + BACKOFF_SECONDS)
         state.keep(write.instance, msgspec.structs.replace(failure, failures=failures, not_before=later))
 

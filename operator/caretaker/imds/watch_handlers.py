@@ -20,17 +20,18 @@ JOIN_SECONDS: Final = 3.0
 class WatchHandlers:
     """Routes changes to the keys of policies.
 
-    nodes   name -> the Node and its instance, kept by event
-    events  of nodes and policies, for which the known policies were enqueued
+    nodes    name -> the Node and its instance, kept by event
+    awaited  policy -> the Nodes whose readiness it waits for
+    events   of nodes and policies, for which the known policies were enqueued
     """
 
     def __init__(self, nodes: Store[Node], queue: WorkQueue, scale: float = 1.0) -> None:
         self.nodes: dict[str, tuple[Node, InstanceRef]] = {}
+        self.awaited: dict[Key, Collection[str]] = {}
         self.events = 0
         self._queue = queue
         self._scale = scale
         self._specs: dict[Key, Spec | None] = {}
-        self._watched: dict[Key, Collection[str]] = {}  # Nodes whose readiness is waited for
         nodes.subscribe(self._node_changed)
 
     @property
@@ -39,7 +40,7 @@ class WatchHandlers:
         return {ref.instance for _, ref in self.nodes.values()}
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Stores the Node and enqueues policies: those that watch it at once, all others a little later."""
+        """Stores the Node and enqueues policies: those that wait for it at once, all others later."""
         if new is None:
             if old is not None:
                 self.nodes.pop(old.name, None)
@@ -47,17 +48,13 @@ class WatchHandlers:
             self.nodes[new.name] = (new, instance_ref_of(new))
         if readiness(old) != readiness(new):
             name = new.name if new is not None else old.name if old is not None else ""
-            for key, nodes in self._watched.items():
+            for key, nodes in self.awaited.items():
                 if name in nodes:
                     self._queue.add(key)
         if policy_inputs(old) != policy_inputs(new):
             self.events += 1
             for key in self._specs:
                 self._queue.add_after(key, JOIN_SECONDS * self._scale)
-
-    def watch(self, key: Key, nodes: Collection[str]) -> None:
-        """The policy waits for the readiness of these Nodes."""
-        self._watched[key] = nodes
 
     def known(self, key: Key, spec: Spec | None, events: int) -> None:
         """Enqueue the others if the spec differs, and a new policy again if it missed an event. `events`: as
@@ -77,11 +74,11 @@ class WatchHandlers:
 
     def forget(self, key: Key) -> None:
         """The policy is gone; others win its options."""
-        self._watched.pop(key, None)
+        self.awaited.pop(key, None)
         self._specs.pop(key, None)
         self.enqueue_others(key)
 
     def clear(self) -> None:
         """Another process may lead: no policy is known. The nodes still are."""
         self._specs.clear()
-        self._watched.clear()
+        self.awaited.clear()

@@ -50,8 +50,7 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
 
 class _History(msgspec.Struct):
-    """The passes of one key: when the last one started, failures in a row, and the urgent ones that were used
-    up as of `spent_at`."""
+    """When a key's last pass started, its failures in a row, its urgent passes used up as of `spent_at`."""
 
     started: float = -math.inf
     failures: int = 0

@@ -96,9 +96,8 @@ async def _observe(client: KubeClient, policy: Read, spec: Spec, now: float) -> 
     node_refs = [(node, instance_ref_of(node)) for node in (wire.record() for wire in nodes)]
     async with Aws(Options(instance_identity=True)) as aws:
         provider = LaunchTemplateProvider(aws.ec2, aws.autoscaling, client)
-        found = await PolicyReader(Inventory(aws.ec2), provider, operator=False).gather(
-            mine, policies, node_refs
-        )
+        reader = PolicyReader(Inventory(aws.ec2), provider, operator=False)
+        found = await reader.gather(mine, policies, node_refs)
     made = planner(found.plan_input)
     status = status_of(found.status_input, made, format_time(now))
     return replace(status, groups=made.groups), made, _enforced(mine, found.plan_input, now)
