@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from caretaker.aws.errors import AwsError, word
 from caretaker.aws.identity import ClientKey
+from caretaker.aws.pages import batched
 from caretaker.aws.sqs import Message, Sqs
 from caretaker.aws.threads import LongPolls
 from caretaker.kube.errors import NotLeader
@@ -183,8 +184,8 @@ class QueueConsumer:
     async def delete(self, gone: Sequence[str], back: Sequence[str] = ()) -> None:
         """Delete the messages with the receipt handles `gone`, and return those with `back`."""
         await asyncio.gather(
-            *(self._send("delete", self._delete, gone[at : at + BATCH]) for at in range(0, len(gone), BATCH)),
-            *(self._send("return", self._again, back[at : at + BATCH]) for at in range(0, len(back), BATCH)),
+            *(self._send("delete", self._delete, some) for some in batched(gone, BATCH)),
+            *(self._send("return", self._again, some) for some in batched(back, BATCH)),
         )
 
     async def _send(

@@ -30,8 +30,7 @@ Counted = Callable[[str, int], None]
 
 
 class Reader(QueueConsumer):
-    """The reader of one queue. `count` gets messages by result: Event, Other, Malformed. `namespace`: of its
-    first listener."""
+    """The reader of one queue. `count` gets messages by result: Event, Other, Malformed."""
 
     def __init__(
         self,
@@ -40,16 +39,16 @@ class Reader(QueueConsumer):
         count: Counted,
         scale: float = 1.0,
         long_polls: LongPolls | None = None,
-        namespace: str = "",
     ) -> None:
         super().__init__(sqs, url, self._report, long_polls, scale)
         self._count = count
-        self._namespace = namespace
+        self._namespace = ""  # of its first listener
         self._listeners: dict[Hashable, tuple[Listener, Callable[[], None]]] = {}
         self._reported = (False, "", False)  # connected, problem and malformed at the last on_state
 
-    def join(self, name: Hashable, listener: Listener, on_state: Callable[[], None]) -> None:
+    def join(self, name: Key, listener: Listener, on_state: Callable[[], None]) -> None:
         """Call `listener` with events from now on, and `on_state` when the state of the queue changes."""
+        self._namespace = self._namespace or name.namespace
         self._listeners[name] = (listener, on_state)
 
     def leave(self, reader: Hashable) -> None:
@@ -132,7 +131,7 @@ class Readers(Consumers[Reader]):
 
         def made() -> Reader:
             polls = None if target.endpoint_url else self._long_polls
-            return Reader(self._aws.sqs(target), url, self._count, self._scale, polls, name.namespace)
+            return Reader(self._aws.sqs(target), url, self._count, self._scale, polls)
 
         reader = self.of_queue(target, url, made)
         reader.join(name, listener, on_state)

@@ -47,7 +47,7 @@ def states(queue: Queue, seen: Callable[[Reader], str]) -> list[str]:
     async def run() -> list[str]:
         found: list[str] = []
         reader: Reader = Reader(queue, URL, lambda _result, _number: None)  # type: ignore[arg-type]
-        reader.join("task", lambda _: None, lambda: found.append(seen(reader)))
+        reader.join(Key("DaemonTask", "n", "task"), lambda _: None, lambda: found.append(seen(reader)))
         reading = asyncio.create_task(reader.run())
         await asyncio.wait_for(queue.quiet.wait(), 10)
         reading.cancel()
