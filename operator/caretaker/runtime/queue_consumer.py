@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from caretaker.aws.errors import AwsError, word
@@ -18,6 +18,7 @@ from caretaker.aws.sqs import Message, Sqs
 from caretaker.aws.threads import LongPolls
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.tasks import cancel
+from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +44,18 @@ class MalformedLog:
         self._open = False  # a line was written less than a minute ago
         self._count = 0  # of messages since then
         self._last = ("", "")
+        self._at = 0.0  # when that came
 
     def add(self, message_id: str, fault: str) -> None:
         """A message cannot be read."""
         self._count += 1
-        self._last = (word(message_id), fault)
+        self._last, self._at = (word(message_id), fault), time.monotonic()
         if not self._open:
             self._write()
+
+    def recent(self, scale: float) -> str:
+        """The fault of the last message; "" if that came more than an hour ago."""
+        return self._last[1] if time.monotonic() - self._at < MALFORMED_SECONDS * scale else ""
 
     def _write(self) -> None:
         self._open = self._count > 0
@@ -71,6 +77,7 @@ class QueueConsumer:
 
     connected   whether a receive has ever come back
     deleted     messages, repetitions included
+    malformed   its messages that cannot be read
     long_polls  limits those of many queues; None = nothing does
     """
 
@@ -84,6 +91,7 @@ class QueueConsumer:
     ) -> None:
         self.connected = False
         self.deleted = 0
+        self.malformed = MalformedLog()
         self.long_polls = long_polls
         self._sqs = sqs
         self._url = url
@@ -91,8 +99,6 @@ class QueueConsumer:
         self._scale = scale
         self._deletions = asyncio.Semaphore(DELETIONS_AT_A_TIME)
         self._errors: dict[str, tuple[AwsError, float]] = {}  # by operation: the last one, and when
-        self._malformed = ("", 0.0)  # the last fault, and when
-        self._malformed_log = MalformedLog()
 
     @property
     def problem(self) -> AwsError | None:
@@ -120,7 +126,7 @@ class QueueConsumer:
         """Whether it has no reader."""
         raise NotImplementedError
 
-    def leave(self, reader: Hashable) -> None:
+    def leave(self, reader: Key) -> None:
         """Remove the reader."""
         raise NotImplementedError
 
@@ -168,16 +174,6 @@ class QueueConsumer:
             raise error
         self._failed(RECEIVE, error)
         await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)] * self._scale)
-
-    def add_malformed(self, message_id: str, fault: str) -> None:
-        """A message cannot be read."""
-        self._malformed = (fault, time.monotonic())
-        self._malformed_log.add(message_id, fault)
-
-    def malformed(self, scale: float) -> str:
-        """The fault of the latest malformed message; "" when it is older than an hour."""
-        fault, at = self._malformed
-        return fault if fault and time.monotonic() - at < MALFORMED_SECONDS * scale else ""
 
     # ---------------------------------------------------------------- delete
 
@@ -244,11 +240,11 @@ class Consumers(Generic[C]):
             self._running[address] = made, asyncio.create_task(_run_forever(made), name=self._name)
         return self._running[address][0]
 
-    async def leave(self, reader: Hashable) -> None:
+    async def leave(self, reader: Key) -> None:
         """Remove the reader. A consumer without readers ends."""
         await cancel(*self.drop(reader))
 
-    def drop(self, reader: Hashable) -> "list[asyncio.Task[None]]":
+    def drop(self, reader: Key) -> "list[asyncio.Task[None]]":
         """As leave(), without waiting; returns the tasks to cancel."""
         for consumer, _ in self._running.values():
             consumer.leave(reader)

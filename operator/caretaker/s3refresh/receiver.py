@@ -108,7 +108,7 @@ class Poller(QueueConsumer):
     def idle(self) -> bool:
         return self.messages.idle
 
-    def leave(self, reader: Hashable) -> None:
+    def leave(self, reader: Key) -> None:
         self.messages.leave(reader)
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class Poller(QueueConsumer):
                 back.append(receipt)
                 continue
             if parsed.malformed:
-                self.add_malformed(name, parsed.malformed)
+                self.malformed.add(name, parsed.malformed)
             news |= self.messages.add(name, receipt, len(body), parsed)
         return _Taken(len(messages), size, back, news)
 
@@ -297,7 +297,7 @@ class Receiver:
             behind=source.backlog.behind,
             problem=conditions.describe(*problem) if problem is not None else "",
             code=str(problem[0].error_class) if problem is not None else "",
-            malformed=source.malformed(self._scale),
+            malformed=source.malformed.recent(self._scale),
         )
 
     def messages(self) -> tuple[tuple[Message, ...], float, bool]:

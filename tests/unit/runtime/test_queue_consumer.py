@@ -51,6 +51,18 @@ def test_an_id_that_is_none_is_not_shown(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.records[0].getMessage() == "message ? cannot be read: no JSON"
 
 
+def test_the_last_fault_is_known_for_an_hour() -> None:
+    async def scenario() -> list[str]:
+        log = MalformedLog()
+        found = [log.recent(1.0)]
+        for fault in ("no JSON", "no event"):
+            log.add("m", fault)
+            found.append(log.recent(1.0))
+        return [*found, log.recent(0.0)]
+
+    assert run(scenario()) == ["", "no JSON", "no event", ""]
+
+
 def refused(operation: str) -> AwsError:
     return AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="sqs", operation=operation)
 

@@ -75,7 +75,7 @@ async def test_a_flood_of_malformed_messages_is_one_line(caplog: pytest.LogCaptu
     poller, _ = await after(BATCH, BATCH, BATCH)
     assert poller.received == 3 * BATCH
     assert [one for one in caplog.messages if "cannot be read" in one] == [
-        f"message 0 cannot be read: {poller.malformed(1.0)}"
+        f"message 0 cannot be read: {poller.malformed.recent(1.0)}"
     ]
 
 

@@ -7,7 +7,7 @@ reader.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from caretaker.aws.calls import Aws
@@ -42,16 +42,14 @@ class Reader(QueueConsumer):
     ) -> None:
         super().__init__(sqs, url, self._report, long_polls, scale)
         self._count = count
-        self._namespace = ""  # of its first listener
-        self._listeners: dict[Hashable, tuple[Listener, Callable[[], None]]] = {}
+        self._listeners: dict[Key, tuple[Listener, Callable[[], None]]] = {}
         self._reported = (False, "", False)  # connected, problem and malformed at the last on_state
 
     def join(self, name: Key, listener: Listener, on_state: Callable[[], None]) -> None:
         """Call `listener` with events from now on, and `on_state` when the state of the queue changes."""
-        self._namespace = self._namespace or name.namespace
         self._listeners[name] = (listener, on_state)
 
-    def leave(self, reader: Hashable) -> None:
+    def leave(self, reader: Key) -> None:
         self._listeners.pop(reader, None)
 
     @property
@@ -61,7 +59,7 @@ class Reader(QueueConsumer):
     @property
     def fault(self) -> str:
         """The fault of the latest malformed message; "" when it is older than an hour."""
-        return self.malformed(self._scale)
+        return self.malformed.recent(self._scale)
 
     async def run(self) -> None:
         """Receive until cancelled; back off while the queue cannot be read."""
@@ -83,7 +81,8 @@ class Reader(QueueConsumer):
 
     async def _receive(self, wait: int) -> Sequence[_Received]:
         found: list[_Received] = []
-        with kept(self._namespace):
+        # Its share of large answers is that of its first listener's namespace.
+        with kept(next((name.namespace for name in self._listeners), "")):
             for one in await self.receive(BATCH, wait, VISIBILITY):
                 body = one.get("Body", "")
                 found.append((one["MessageId"], one["ReceiptHandle"], parse(body)))
@@ -98,7 +97,7 @@ class Reader(QueueConsumer):
             if parsed.notice is not None:
                 notices.append(parsed.notice)
             elif parsed.malformed:
-                self.add_malformed(name, parsed.malformed)
+                self.malformed.add(name, parsed.malformed)
             self._count("Event" if parsed.notice else "Malformed" if parsed.malformed else "Other", 1)
         for listener, _ in list(self._listeners.values()):
             listener(notices)
