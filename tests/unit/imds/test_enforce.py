@@ -745,6 +745,8 @@ def test_while_a_node_that_was_changed_is_not_ready_nothing_is_changed() -> None
     assert len(back.writes) == 3
     rests = enforce(every[:1], inputs(watched=watched(changed(9))))
     assert (rests.phase, rests.wake) == ("NodeNotReady", 121.0), "until it need not be watched any more"
+    over = enforce(every[:1], inputs(watched=watched(changed(9, at=WALL - 121, applied=True))))
+    assert (over.phase, over.wake) == ("NodeNotReady", None), "the Node's event starts a pass"
     soon = enforce([found(9, GOOD)], inputs(watched=watched(changed(9, at=WALL - 120, applied=True))))
     assert soon.wake == 1.0
     scaled = enforce(every[:1], inputs(watched=watched(changed(9)), tick=0.5))

@@ -8,7 +8,7 @@ import pytest
 from caretaker.api.imds import Options
 from caretaker.api.times import format_time
 from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed
-from caretaker.imds.enforce import Enforced, enforce
+from caretaker.imds.enforce import POLL_SECONDS, READY_SECONDS, Enforced, enforce
 from unit.imds.enforcing import (
     BAD,
     CLOSE,
@@ -212,6 +212,13 @@ def unprobeable(number: int) -> Any:
             id="three of them",
         ),
         pytest.param(
+            given(found(1, GOOD, group=NONE, ungrouped_at=990.0), canary=canaries(soaking(1))),
+            "NotAsked",
+            "It is unknown whether instance i-1 (node n1) still has its change: EC2 has not confirmed its "
+            "group. No instance is changed until EC2 reports it",
+            id="EC2 reports a canary without its group",
+        ),
+        pytest.param(
             given(found(1), found(2, GOOD), found(3, GOOD, pending=True), max_drift_percent=33),
             "DriftTooWide",
             "1 of 3 instances differ; spec.safety.maxDriftPercent allows 33 %. No instance is changed. Check "
@@ -373,6 +380,16 @@ def test_a_backoff_is_waited_for(not_before: float, wake: float) -> None:
     attempt = msgspec.structs.replace(FAILED, not_before=not_before)
     more = {"canary": canaries(stood=(passed(RAISE),)), "wait": 7.5, "cap": 0}
     assert made(found(1), attempts={"i-1": attempt}, **more).wake == pytest.approx(wake)
+    beside = made(found(1), found(2, GOOD, pending=True), attempts={"i-1": attempt}, **more)
+    assert beside.wake == pytest.approx(min(wake, POLL_SECONDS))
+
+
+@pytest.mark.parametrize(
+    ("not_before", "wake"), [(1_000.0, READY_SECONDS), (1_000.5, 0.5), (1_040.0, READY_SECONDS)]
+)
+def test_without_an_eligible_canary_it_looks_again_soon(not_before: float, wake: float) -> None:
+    attempt = msgspec.structs.replace(FAILED, not_before=not_before)
+    assert made(found(1, ready=False), attempts={"i-1": attempt}).wake == pytest.approx(wake)
 
 
 def test_only_a_canary_that_is_being_changed_wakes_for_its_backoff() -> None:

@@ -302,6 +302,12 @@ def test_the_task_fits_into_the_api_whatever_is_asked_for(every: list[str]) -> N
     assert fitting(dict.fromkeys(every[:300], NONCE), (), {}).keys() == set(every[:300])
 
 
+def test_a_task_names_nodes_with_their_marks_up_to_128_kib_of_names() -> None:
+    """A term takes 80 bytes beside the name of its node."""
+    marks = dict.fromkeys((f"{n:048d}" for n in range(1025)), NONCE)
+    assert fitting(marks, (), {}) == dict.fromkeys(list(marks)[:1024], NONCE)
+
+
 def test_canaries_come_first_then_who_has_waited_longest_then_who_is_answered() -> None:
     """Of the answered the ledger knows; all the others have their turn as these are answered."""
     marks = dict.fromkeys(MANY, NONCE)
@@ -316,6 +322,7 @@ def test_canaries_come_first_then_who_has_waited_longest_then_who_is_answered() 
         found |= {name: Finding("Reachable", 1.0, NONCE) for name in named}
         turns += 1
     assert turns == 5, "nobody twice before all others"
+    assert next(iter(fitting(marks, (), found))) == MANY[0], "the answered by name, whenever they were asked"
     asked = {**marks, MANY[7]: "2026-01-31T13:00:00.000000+00:00"}
     assert next(iter(fitting(asked, {MANY[-1]}, found))) == MANY[7], (
         "a canary that is answered waits for nothing"

@@ -268,9 +268,12 @@ def test_state_and_command(
     known: Launching, group: tuple[str, str], node: Any, state: str, command: str
 ) -> None:
     observed = {"observed": ObservedInstance(Options(), group="spot")} if group is SPOT else {}
-    source = found(known, group, **{**observed, **node}).groups[group]
+    made = found(known, group, **{**observed, **node})
+    source = made.groups[group]
     assert (source.state, source.mend) == (state, command)
     assert bool(source.message) == (state != "Compliant")
+    counts = (0, 0) if state not in ("Drifted", "Unset") else (0, 1) if group is POOL else (1, 0)
+    assert (made.launch_templates, made.node_classes) == counts
 
 
 def test_what_is_wrong_is_told_by_option_with_what_follows_from_the_mend() -> None:
