@@ -235,7 +235,7 @@ class ChangedInstance(Wire, frozen=True):
     ready_since  lastTransitionTime of the Node's Ready condition: compared for equality, never ordered; "" =
                  the Node has not been seen Ready since
     unready      the Node was Ready and is now NotReady
-    restored     the previous values were, or may have been, sent
+    restored     with onFailure Restore, it was read without the change after its canary had failed
     """
 
     instance: str

@@ -175,7 +175,7 @@ class _Step:
     def _failed(self, canary: GroupCanary) -> GroupCanary:
         """The breaker may be closed again: an instance that still has the change counts if it is unready."""
         for one in canary.instances:
-            has = not one.restored and self._change_state(one, canary.changes) not in ("gone", *BACK)
+            has = self._change_state(one, canary.changes) not in ("gone", *BACK)
             if has and unready(one, self._instances[one.instance]):
                 self._unready.append(one)
         return canary

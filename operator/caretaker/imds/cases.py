@@ -7,7 +7,7 @@ import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange
-from caretaker.imds.change_attempts import NEW, ChangeAttempt, advance, drifted, not_applied, overdue
+from caretaker.imds.change_attempts import NEW, ChangeAttempt, advance, drifted, not_applied, overdue, refused
 from caretaker.imds.checks import OWN_SECONDS, ObservedInstance, State
 from caretaker.imds.drift import HOP_LIMIT, OptionChange, change_of
 from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, recorded
@@ -76,6 +76,8 @@ class Cases:
     def __init__(self, inputs: EnforceInput) -> None:
         self._inputs = inputs
         self._changed = recorded(inputs.canary, inputs.watched)
+        # While the breaker is open, refused calls may be those that write previous values back.
+        self._failed = _failed(inputs) if inputs.breaker is not None else frozenset[str]()
         self._known: dict[tuple[object, ...], _Allowed] = {}
 
     def of(self, one: CheckedInstance) -> Case:
@@ -88,6 +90,8 @@ class Cases:
                 return Case(one, state, _drifted(one, one.observed, attempt, free, inputs), free, stay)
             # no change is left that this policy may make
             state = "pending" if _under_way(one) else "compliant"
+        if state == "compliant" and one.instance in self._failed and refused(attempt):
+            return Case(one, state, attempt, (), stay)  # the backoff goes on
         attempt = advance(
             attempt, state, inputs.now, inputs.pending_timeout, others=one.instance in inputs.others
         )
@@ -107,6 +111,12 @@ class Cases:
             free = tuple(change_of(change) for change in mine if change.field not in kept)
             self._known[alike] = free, tuple(stay)
         return self._known[alike]
+
+
+def _failed(inputs: EnforceInput) -> frozenset[str]:
+    """The instances of failed canaries."""
+    canaries = inputs.canary.groups if inputs.canary is not None else ()
+    return frozenset(one.instance for group in canaries if group.phase == "Failed" for one in group.instances)
 
 
 def attempt_of(inputs: EnforceInput, one: CheckedInstance) -> ChangeAttempt:

@@ -20,11 +20,12 @@ from caretaker.api.imds import (
 from caretaker.api.times import format_time
 from caretaker.imds.canary import GroupChange, Record, chosen, together
 from caretaker.imds.cases import Case
-from caretaker.imds.change_state import change_state
+from caretaker.imds.change_attempts import NEW, ChangeAttempt
+from caretaker.imds.change_state import BACK, change_state
 from caretaker.imds.drift import value
 from caretaker.imds.enforce_input import BATCH, CheckedInstance, EnforceInput, Group
 from caretaker.imds.merge import DesiredOption
-from caretaker.imds.safety_checks import parameters
+from caretaker.imds.safety_checks import ec2_name, parameters
 
 ASKED: Final = 3  # instances in a dry run
 
@@ -38,13 +39,13 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`read`: the instances of the writes, as they were read; `later`: some instances are restored later,
-    because of the limits."""
+    """`read`: the instances of the writes, as they were read; `later`: seconds until more instances may be
+    restored, None = there are none."""
 
     record: Record
     writes: tuple[Write, ...] = ()
     read: tuple[CheckedInstance, ...] = ()
-    later: bool = False
+    later: float | None = None
 
 
 def covered(cases: Sequence[Case], record: Record, inputs: EnforceInput) -> frozenset[str]:
@@ -106,23 +107,17 @@ def choose(
 
 
 def restore(instances: Mapping[str, CheckedInstance], record: Record, inputs: EnforceInput) -> Choice:
-    """Write the previous values back, once, to the instances of failed canaries."""
+    """Write the previous values back to the instances of failed canaries, until they are read without the
+    change."""
     pick = _Pick(record, inputs)
+    if inputs.failures >= inputs.stop_after:
+        return Choice(record)  # no call would be made
     for canary in record.canaries.values():
         if canary.phase == "Failed":
             for one in canary.instances:
-                if (
-                    one.instance in instances
-                    and not one.restored
-                    and _meant(instances[one.instance], canary, inputs)
-                ):
+                if one.instance in instances and not one.restored:
                     pick.restore(canary, one, instances[one.instance])
     return pick.choice(record.canaries.keys())
-
-
-def _meant(one: CheckedInstance, canary: GroupCanary, inputs: EnforceInput) -> bool:
-    """Whether the policy still wants the values that were sent."""
-    return change_state(one, canary.changes, inputs.me) not in ("left", "out")
 
 
 def asks(cases: Sequence[Case], writes: Sequence[Write], inputs: EnforceInput) -> tuple[Write, ...]:
@@ -152,7 +147,7 @@ class _Pick:
         self._full = self._batch <= 0 or not any(self._left.values())
         self._writes: list[Write] = []
         self._read: list[CheckedInstance] = []
-        self._later = False
+        self._later: float | None = None
         self._changed: list[ChangedGroup] = []
         self._failed = {
             name for canary in record.canaries.values() if canary.phase == "Failed" for name in _names(canary)
@@ -226,22 +221,32 @@ class _Pick:
             self._changed.append(ChangedGroup(kind, name, case.changes, (chosen(one, self._inputs),)))
 
     def restore(self, canary: GroupCanary, one: ChangedInstance, checked: CheckedInstance) -> None:
-        """An instance that still has the change."""
-        if checked.observed is None:
-            return
+        """An instance that may still have the change. Once it was read without, other clients may set it."""
+        state, inputs = change_state(checked, canary.changes, self._inputs.me), self._inputs
+        if checked.observed is None or state in ("left", "out"):
+            return  # the policy no longer wants the values that were sent
         has = dict(checked.observed.options.given())
         desired = {
-            change.field: DesiredOption(before, self._inputs.me, 0)
+            change.field: DesiredOption(before, inputs.me, 0)
             for change in canary.changes
             if (before := value(change, change.before)) is not None
             and has.get(change.field) == value(change, change.after)
         }
+        attempt = inputs.attempts.get(one.instance, NEW)
         if not desired:
+            late = one.instance in inputs.inherited and checked.observed.at < inputs.believed_since
+            if _accepted(attempt, canary) or (state in BACK and not late):
+                self._restored(canary, one)
             return
-        if not self._free(checked):
-            self._later = True
+        options = parameters(desired, inputs.me, (), checked.observed)
+        wait = max(attempt.not_before - inputs.now, 0.0) if attempt.options == options else 0.0
+        # Until EC2 has confirmed the values, a call without an answer may have been made.
+        if wait or not checked.observed.confirmed or not self._free(checked):
+            self._later = wait if self._later is None else min(wait, self._later)
             return
-        self._write(checked, parameters(desired, self._inputs.me, (), checked.observed))
+        self._write(checked, options)
+
+    def _restored(self, canary: GroupCanary, one: ChangedInstance) -> None:
         after = self._canaries[canary.kind, canary.name]
         instances = [
             msgspec.structs.replace(other, restored=True) if other.instance == one.instance else other
@@ -264,6 +269,14 @@ class _Pick:
         self._writes.append(Write(one.instance, one.region, options))
         self._read.append(one)
         self._full = len(self._writes) >= self._batch or not any(self._left.values())
+
+
+def _accepted(attempt: ChangeAttempt, canary: GroupCanary) -> bool:
+    """Whether EC2 has accepted a call that writes a previous value back."""
+    sent = ((attempt.options.get(ec2_name(one.field)), value(one, one.before)) for one in canary.changes)
+    return (
+        attempt.waits and not attempt.unsure and any(has == before for has, before in sent if has is not None)
+    )
 
 
 def _names(canary: GroupCanary) -> set[str]:

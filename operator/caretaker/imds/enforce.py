@@ -353,8 +353,8 @@ def _wake(
     times = [seconds for seconds in later if seconds > 0]
     if base.pending or base.writes:
         times.append(POLL_SECONDS)
-    if choice.later or any(seconds <= 0 for seconds in later):
-        times.append(max(inputs.wait, PASS_SECONDS))
+    if choice.later is not None or any(seconds <= 0 for seconds in later):
+        times.append(max(inputs.wait, PASS_SECONDS, choice.later or 0.0))
     if base.breaker is None:
         ends = [_ends(one, inputs) for one in record.canaries.values() if one.phase == "Soaking"]
         times += [min(seconds, WATCH_SECONDS) for seconds in ends if seconds > 0]

@@ -319,7 +319,8 @@ def test_a_canary_that_has_failed_is_judged_no_more() -> None:
         ),
         pytest.param(found(1, ready=False), {}, False, id="it was set back"),
         pytest.param(found(1, GOOD, ready=False, state="terminated"), {}, False, id="it is lost"),
-        pytest.param(found(1, GOOD, ready=False), {"restored": True}, False, id="it was restored"),
+        pytest.param(found(1, GOOD, ready=False), {"restored": True}, True, id="it has the change again"),
+        pytest.param(found(1, ready=False), {"restored": True}, False, id="it was restored"),
         pytest.param(found(1, GOOD, ready=False), {"ready_since": ""}, False, id="it never was Ready"),
     ],
 )

@@ -8,9 +8,9 @@ import pytest
 from caretaker.api.imds import MAX_CANARIES, MAX_CHANGED, MAX_GROUPS, BreakerStatus, FieldChange, Options
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.cases import with_failure
-from caretaker.imds.change_attempts import ChangeAttempt, failed, sent
+from caretaker.imds.change_attempts import NEW, ChangeAttempt, failed, sent
 from caretaker.imds.enforce import AHEAD, PASS_SECONDS, POLL_SECONDS, READY_SECONDS, Enforced, enforce
-from caretaker.imds.enforce_input import BATCH, WATCH_SECONDS, Group
+from caretaker.imds.enforce_input import BATCH, WATCH_SECONDS, CheckedInstance, Group
 from caretaker.imds.merge import PolicyOptions
 from unit.imds.enforcing import (
     BAD,
@@ -783,7 +783,19 @@ def test_while_a_probe_tells_otherwise_nothing_is_changed() -> None:
 # ---------------------------------------------------------------- restore
 
 
-def test_a_failed_canary_is_given_back_once_where_that_is_asked_for() -> None:
+RESTORE: Final[dict[str, Any]] = {
+    "on_failure": "Restore",
+    "breaker": BreakerStatus(GENERATION, 0, format_time(WALL), "x", "CanaryLost"),
+}
+
+
+def restored(made: Enforced) -> list[str]:
+    """Instances of canaries that were read without the change."""
+    assert made.canary is not None
+    return [one.instance for group in made.canary.groups for one in group.instances if one.restored]
+
+
+def test_a_failed_canary_is_given_back_where_that_is_asked_for() -> None:
     lost = canaries(canary("Soaking", 1, 2, 3, changes=(RAISE, CLOSE)))
     every = [found(2, GOOD), found(3, Options(2, "optional", "enabled")), found(4)]
     assert enforce(every, inputs(canary=lost)).writes == ()
@@ -793,8 +805,59 @@ def test_a_failed_canary_is_given_back_once_where_that_is_asked_for() -> None:
         "i-2": {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional"},
         "i-3": {"HttpPutResponseHopLimit": 1},
     }
-    again = enforce(every, inputs(canary=made.canary, breaker=made.breaker, on_failure="Restore"))
-    assert (again.writes, again.canary) == ((), made.canary)
+
+
+def test_what_was_read_as_given_back_is_not_given_back_again() -> None:
+    """Another client may set the change on purpose."""
+    failed = canaries(canary("Failed", 1, 2))
+    made = enforce([found(1, GOOD), found(2)], inputs(canary=failed, **RESTORE))
+    assert (written(made), restored(made)) == (["i-1"], ["i-2"])
+    again = enforce([found(1, GOOD), found(2, GOOD)], inputs(canary=made.canary, **RESTORE))
+    assert (written(again), restored(again)) == (["i-1"], ["i-2"]), "the first one still has the change"
+
+
+@pytest.mark.parametrize(
+    ("one", "more"),
+    [
+        pytest.param(found(1, confirmed=False), {}, id="its change may be made yet"),
+        pytest.param(found(1, at=499.0), {"inherited": {"i-1"}, "believed_since": 500.0}, id="it is too old"),
+        pytest.param(found(1, unasked="away"), {}, id="it is not known"),
+    ],
+)
+def test_not_every_reading_tells_that_it_was_given_back(one: CheckedInstance, more: dict[str, Any]) -> None:
+    made = enforce([one], inputs(canary=canaries(canary("Failed", 1)), **RESTORE, **more))
+    assert (written(made), restored(made)) == ([], [])
+
+
+def test_what_ec2_has_accepted_is_given_back() -> None:
+    """Before the next description: the change may be another client's then."""
+    accepted = {"i-1": sent(NEW, 990.0, {"HttpPutResponseHopLimit": 1})}
+    failed = canaries(canary("Failed", 1))
+    made = enforce([found(1, confirmed=False)], inputs(canary=failed, attempts=accepted, **RESTORE))
+    assert restored(made) == ["i-1"]
+
+
+def test_what_ec2_did_not_answer_is_given_back_again_once_it_is_read() -> None:
+    failed = canaries(canary("Failed", 1))
+    waits = enforce([found(1, GOOD, confirmed=False)], inputs(canary=failed, **RESTORE))
+    assert (written(waits), waits.wake) == ([], 3.0)
+    assert written(enforce([found(1, GOOD)], inputs(canary=failed, **RESTORE))) == ["i-1"]
+
+
+def test_what_ec2_refuses_to_give_back_is_tried_again_after_its_backoff() -> None:
+    options, known = {"HttpPutResponseHopLimit": 1}, canaries(canary("Failed", 1))
+    attempt = failed(ChangeAttempt(options=options), 1_000.0, "Refused", "no")
+    waits = enforce([found(1, GOOD)], inputs(canary=known, attempts={"i-1": attempt}, **RESTORE))
+    assert (written(waits), waits.wake, waits.attempts) == ([], 30.0, {})
+    then = inputs(canary=known, attempts={"i-1": attempt}, **RESTORE | {"now": 1_030.0})
+    assert (written(enforce([found(1, GOOD)], then)), enforce([found(1, GOOD)], then).attempts) == (
+        ["i-1"],
+        {},
+    )
+    often = inputs(canary=known, failures=5, stop_after=5, **RESTORE)
+    assert (written(enforce([found(1, GOOD)], often)), enforce([found(1, GOOD)], often).wake) == ([], None)
+    over = enforce([found(1, GOOD)], inputs(canary=known, attempts={"i-1": attempt}))
+    assert over.attempts == {"i-1": NEW}, "the breaker is closed"
 
 
 def test_only_a_canary_that_has_failed_is_given_back_and_only_while_the_breaker_is_open() -> None:
@@ -832,11 +895,7 @@ def test_what_is_given_back_keeps_to_the_pace_and_is_read_again_before() -> None
     waits = enforce([found(2, GOOD), found(3, GOOD)], inputs(**given, cap=0, wait=7.5))
     assert (written(waits), waits.wake) == ([], 7.5), "no other event would start a pass"
     after = msgspec.structs.replace(inputs(**given, cap=1), canary=made.canary, breaker=made.breaker)
-    then = enforce(every, after)
-    assert (written(then), written(enforce(every, msgspec.structs.replace(after, canary=then.canary)))) == (
-        ["i-3"],
-        [],
-    )
+    assert written(enforce([found(2), found(3, GOOD)], after)) == ["i-3"]
     assert enforce(every, inputs(**given, stopped=("AccessDenied", "no"))).writes == ()
 
 

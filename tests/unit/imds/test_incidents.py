@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from testing.examples import SEED, examples
+from unit.imds.world.ec2 import Instance
 from unit.imds.world.judge import Sent
 from unit.imds.world.truth import LABELS, TEAM, WORDS, Group
 from unit.imds.world.world import World
@@ -473,6 +474,93 @@ def test_all_of_a_canary_are_given_back_as_soon_as_the_pace_allows(world: World)
     world.end(lost.node)
     world.run(60.0)
     assert [one.last.options["HttpPutResponseHopLimit"] for one in others] == [1, 1]
+
+
+RESTORE: Final = SPEC | {
+    "safety": SPEC["safety"] | {"canary": {"instances": 1, "soak": "2m", "onFailure": "Restore"}},
+    "selector": {"groups": [GROUP_A]},
+}
+
+
+def not_ready(world: World) -> Instance:
+    """A canary whose Node is not Ready after its change."""
+    world.apply("p", **RESTORE)
+    world.run(20.0)
+    one = world.instance_of(canary(world))
+    world.cluster.set_ready(one.node, False)
+    world.run(30.0)
+    return one
+
+
+def hops(one: Instance) -> int:
+    return int(one.last.options["HttpPutResponseHopLimit"])
+
+
+def slow(world: World) -> None:
+    world.operator.latency = 1.5
+    world.loop.at(world.clock.now + 200.0, lambda: setattr(world.operator, "latency", 0.02))
+
+
+def killed(world: World) -> None:
+    """Between the status and the call."""
+    world.run(600.0, until=lambda: world.ready("p") == "BreakerOpen")
+    world.operator.kill_in, world.operator.effect = 1, False
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda world: world.ec2.faults.append("throttle"),
+        lambda world: world.ec2.faults.append("drop"),
+        lambda world: world.ec2.faults.append("lose"),
+        lambda world: world.ec2.faults.extend(["refuse"] * 2),
+        slow,
+        killed,
+    ],
+    ids=[
+        "it is throttled",
+        "it is not answered",
+        "its answer is lost",
+        "it is refused",
+        "it is late",
+        "killed",
+    ],
+)
+def test_a_canary_is_given_back_though_the_call_fails(
+    world: World, happens: Callable[[World], object]
+) -> None:
+    one = not_ready(world)
+    happens(world)
+    world.run(900.0)
+    assert (world.ready("p"), hops(one), world.ec2.faults) == ("BreakerOpen", 1, [])
+    sent = len(world.judge.sends)
+    world.ec2.put(one, takes=0.0, HttpPutResponseHopLimit=2)
+    world.run(1_800.0)
+    assert (hops(one), len(world.judge.sends)) == (2, sent), "another client wants it so"
+    world.resume("p")
+    world.run(600.0)
+    assert (world.ready("p"), len(world.judge.sends)) == ("NodeNotReady", sent)
+
+
+def test_nothing_follows_a_canary_that_could_not_be_given_back(world: World) -> None:
+    one = not_ready(world)
+    world.ec2.denied = {one.name}
+    world.run(900.0)
+    assert (world.ready("p"), hops(one)) == ("BreakerOpen", 2)
+    world.resume("p")
+    world.run(900.0)
+    assert world.ready("p") == "NodeNotReady"
+    assert [other.name for other in world.ec2.instances.values() if other.last.by] == [one.name]
+
+
+def test_a_canary_is_given_back_an_opening_value_that_the_policy_may_not_write(world: World) -> None:
+    safety = RESTORE["safety"] | {"allowLoosening": [], "allowTightening": ["Tokens"]}
+    world.apply("p", **RESTORE | {"options": {"httpTokens": "required"}, "safety": safety})
+    world.run(20.0)
+    one = world.instance_of(canary(world))
+    world.cluster.set_ready(one.node, False)
+    world.run(600.0)
+    assert [then.options["HttpTokens"] for then in one.past] == ["optional", "required", "optional"]
 
 
 def test_a_canary_whose_endpoint_another_hand_disables_is_told_until_it_is_enabled(world: World) -> None:

@@ -808,6 +808,31 @@ def test_a_canary_is_restored_once_it_has_failed(make: Make, failed: bool) -> No
         assert broken(manual, 1, 1.0, {"HttpPutResponseHopLimit": 1}) == "wins"
 
 
+@pytest.mark.parametrize(
+    ("ready", "restored", "dropped"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+def test_a_failed_canary_is_kept_while_it_has_its_change_and_is_not_ready(
+    make: Make, ready: bool, restored: bool, dropped: bool
+) -> None:
+    safety = SPEC["safety"] | {"canary": {"soak": "2m", "onFailure": "Restore"}, "allowTightening": WORDS}
+    manual = make(safety=safety)
+    manual.tell(1)
+    manual.send(1)
+    manual.world.cluster.set_ready("n1", ready)
+    manual.begin(100.0)
+    manual.tell(1, breaker=OPEN)
+    manual.status["canary"]["groups"][0]["phase"] = "Failed"
+    if restored:
+        manual.send(1, {"HttpPutResponseHopLimit": 1})
+    manual.begin(100.0)
+    manual.world.resume("p")
+    if dropped:
+        with pytest.raises(Breach, match="dropped: i-00000001 has its change"):
+            manual.tell(2)
+    else:
+        manual.tell(2)
+
+
 @pytest.mark.parametrize("how", ["refused", "refused before", "unserved", "refused, and not asked for", ""])
 def test_nothing_is_changed_while_the_probe_cannot_be_used(make: Make, how: str) -> None:
     manual = make()

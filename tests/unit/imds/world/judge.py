@@ -17,7 +17,7 @@ import msgspec
 from unit.imds.world.clock import Clock
 from unit.imds.world.cluster import Cluster, Measured
 from unit.imds.world.ec2 import Ec2, Instance
-from unit.imds.world.told import Change, as_expected, changes_of, named, passed, typed
+from unit.imds.world.told import Change, as_expected, changes_of, failed, named, passed, typed
 from unit.imds.world.truth import LABELS, WATCH_SECONDS, Asked, Group, group_of, groups_of, meant, winners
 
 FRESH: Final = 5.0  # a change is made from a reading that is no older
@@ -207,6 +207,7 @@ class Judge:
         closes = before.get("breaker") and not after.get("breaker")
         if closes and self.settled.get(asked.uid, 0.0) < self.opened[asked.uid]:
             self.breach("breaker", f"that of {name} is closed without a resume or another spec")
+        self._judge_dropped(asked, before, after)
         if passed(after):
             self._release(asked)
         else:
@@ -221,6 +222,25 @@ class Judge:
                 self.provers[asked.uid][change] = canaries
                 self.expected[asked.uid][change] = asked.expect
                 self._judge_count(name, change[0], changes_of(before, change[0]), canaries)
+
+    def _judge_dropped(self, asked: Asked, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """A failed canary is kept while it has the change and its Node is not Ready."""
+        began = self.began[asked.name][0]
+        if not asked.enforces or not asked.canary or not self._steady(asked):
+            return
+        for group in failed(before):
+            for name in named(before, group) - named(after, group) - self._cluster.shared.keys():
+                one, sent = self._ec2.instances[name], self.taken[asked.uid].get(name)
+                read = one.last.in_force < began - DETECTION - self._ec2.longest_lag
+                has = all(
+                    str(one.last.options[change[0]]) == change[2]
+                    and self._decides(asked, (group, *change), one)
+                    for change in changes_of(before, group)
+                )
+                if sent is None or not (one.runs and read and has) or self._clock.jumped > sent.at:
+                    continue
+                if any(rule == "not ready" and at < began for rule, at, _ in self._worse(asked, sent, one)):
+                    self.breach("dropped", f"{name} has its change, is NotReady, and is a canary no more")
 
     def group(self, one: Instance) -> Group:
         """The first of its groups."""

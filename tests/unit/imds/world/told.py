@@ -43,6 +43,12 @@ def changes_of(status: Mapping[str, Any], group: Group) -> set[tuple[str, str, s
     return {_change(change) for one in found for change in one.get("changes", ())}
 
 
+def failed(status: Mapping[str, Any]) -> set[Group]:
+    """The groups whose canary has failed."""
+    groups = (status.get("canary") or {}).get("groups", ())
+    return {(one.get("kind", ""), one.get("name", "")) for one in groups if one.get("phase") == "Failed"}
+
+
 def named(status: Mapping[str, Any], group: Group) -> set[str]:
     """The canaries of a group."""
     canary = status.get("canary") or {}
