@@ -50,7 +50,10 @@ class Aws:
         options = options or Options()
         self.hooks = Hooks(options.connect_seconds, options.read_seconds)
         self._clients = ClientPool(options, self.hooks, now=now)
-        self._pools = _Pools(DaemonPool("aws-call", options.threads), DaemonPool("aws-poll", options.polls))
+        self._pools = _Pools(
+            DaemonPool("aws-call", options.threads, each=options.each),
+            DaemonPool("aws-poll", options.polls, each=options.polls_each),
+        )
         # A tenant may run the endpoint, or the name server of its host, and delay every answer.
         self._endpoint_pools = _Pools(
             DaemonPool("aws-endpoint-call", options.endpoint_threads, each=options.endpoint_each),

@@ -111,8 +111,8 @@ class ClientKey(msgspec.Struct, frozen=True):
     """One client: service as boto3 names it, region, endpoint ("" = AWS_ENDPOINT_URL_*, else AWS's own).
 
     `once`: botocore does not retry, for calls that must not be repeated after a lost response.
-    `namespace`: that of the resource; its endpoint if it has none; empty without an endpoint. Its calls have
-    a share of the threads for endpoints.
+    `namespace`: that of the resource, whose calls have a share of the threads. Of a resource without one: its
+    endpoint; "" = AWS itself, and no share.
     """
 
     service: str
@@ -135,7 +135,7 @@ class ClientKey(msgspec.Struct, frozen=True):
         """The key for `service` under spec.aws; `region` overrides the spec's."""
         identity = Identity.of(spec, keys, user)
         endpoint_url = spec.endpoint_url(service)
-        namespace = (user.namespace or endpoint_url) if user is not None and endpoint_url else ""
+        namespace = (user.namespace or endpoint_url) if user is not None else ""
         return cls(service, region or spec.region, identity, endpoint_url, namespace=namespace)
 
     @property

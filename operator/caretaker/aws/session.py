@@ -48,6 +48,7 @@ class Options(msgspec.Struct, frozen=True):
     per_client         calls at a time of one client, and so its connections: an endpoint that hangs leaves
                        threads to others
     polls              long polls at a time
+    each, polls_each   of them for one namespace; resources without a namespace have no such bound
     endpoint_threads, endpoint_polls  the same for endpoints from a spec, in threads of their own
     endpoint_each, endpoint_polls_each  of them for one namespace, or one endpoint of resources without a
                                         namespace
@@ -61,6 +62,8 @@ class Options(msgspec.Struct, frozen=True):
     threads: int = 16
     per_client: int = 8
     polls: int = 280
+    each: int = 4
+    polls_each: int = 264
     endpoint_threads: int = 32
     endpoint_each: int = 2
     endpoint_polls: int = 128

@@ -21,7 +21,8 @@ class DaemonPool:
     """At most `limit` threads; further jobs are queued. Threads end when idle for a minute.
 
     running  functions being executed now
-    each     jobs of one owner at a time; its further ones wait beside the queue. 0 = no bound
+    each     jobs of one owner at a time; its further ones wait beside the queue. 0 = no bound. Jobs without
+             an owner have none
     """
 
     def __init__(self, name: str, limit: int, idle_seconds: float = IDLE_SECONDS, *, each: int = 0) -> None:
@@ -64,7 +65,7 @@ class DaemonPool:
         with self._wake:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
-            if self.each and self._admitted[job.owner] >= self.each:
+            if self.each and job.owner and self._admitted[job.owner] >= self.each:
                 self._held.setdefault(job.owner, deque()).append(job)
             else:
                 self._admit(job)

@@ -73,6 +73,24 @@ async def test_calls_that_hang_are_a_share_of_their_namespace(endpoint: FakeAws,
             await endpoint.received(8)
 
 
+@pytest.mark.parametrize("poll", [False, True])
+async def test_calls_to_aws_that_hang_are_a_share_of_their_namespace(fake: FakeAws, poll: bool) -> None:
+    """Each region has a client of its own, and many regions may be out of reach."""
+
+    def key(namespace: str, region: str) -> ClientKey:
+        return ClientKey.of(AwsSpec(region), "sqs", user=User(namespace, "s3ar", "a"))
+
+    fake.hang("GetQueueUrl")
+    async with Aws(Options(threads=4, each=3, polls=4, polls_each=3)) as aws:
+        ask = aws.poll if poll else aws.call
+        bad = [key("evil", f"eu-west-{n}") for n in range(8)]
+        async with going_on(*(ask(one, "get_queue_url", QueueName="q") for one in bad)):
+            await fake.received(3)
+            for one in (key("good", "eu-west-1"), OWN):
+                await asyncio.wait_for(ask(one, "list_queues"), 5)
+            assert [call.action for call in fake.calls] == ["GetQueueUrl"] * 3 + ["ListQueues"] * 2
+
+
 async def test_many_namespaces_delay_no_call_to_aws(fake: FakeAws, endpoint: FakeAws) -> None:
     endpoint.hang("GetQueueUrl")
     async with Aws(Options(threads=1, endpoint_threads=4)) as aws:

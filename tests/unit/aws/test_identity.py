@@ -41,7 +41,10 @@ def test_a_target_is_of_the_specs_region_unless_told_otherwise() -> None:
     assert ClientKey.of(spec, "storagegateway", region="us-east-1").region == "us-east-1"
     user = User("media", "s3ar", "a")
     assert ClientKey.of(spec, "sqs", user=user).namespace == "media"  # its calls have a share of the threads
-    assert ClientKey.of(spec, "storagegateway", user=user).namespace == ""
+    assert ClientKey.of(spec, "storagegateway", user=user).namespace == "media"  # of those of AWS, too
+    policies = User("", "imdsp", "")
+    assert ClientKey.of(spec, "sqs", user=policies).namespace == "http://sqs"
+    assert ClientKey.of(spec, "ec2", user=policies).namespace == ""
 
 
 def test_keys_are_read_from_a_secret() -> None:
@@ -146,5 +149,5 @@ class TestUsers:
     def test_without_a_role_nobody_needs_one(self) -> None:
         own = ClientKey.of(AwsSpec("eu-west-1"), "sqs", user=self.USER)
         assert own.identity.user is None
-        assert own.shared is own
+        assert own.shared == ClientKey.of(AwsSpec("eu-west-1"), "sqs")
         assert own.used_by(self.USER) is own

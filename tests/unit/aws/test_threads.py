@@ -55,6 +55,11 @@ async def test_an_owner_has_a_share_of_the_threads_and_its_jobs_keep_their_order
     assert await pool.run(lambda: 7, "a") == 7
 
 
+async def test_jobs_without_an_owner_have_all_threads() -> None:
+    pool, all_run = DaemonPool("t", 3, each=1), threading.Barrier(3)
+    await asyncio.gather(*(pool.run(lambda: all_run.wait(5)) for _ in range(3)))
+
+
 async def test_an_owner_whose_jobs_have_ended_is_forgotten() -> None:
     pool = DaemonPool("t", 3, each=1)
     await asyncio.gather(*(pool.run(int, f"n{n % 4}") for n in range(40)))
