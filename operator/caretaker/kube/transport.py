@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Self
@@ -24,6 +22,7 @@ from caretaker.api.names import FIELD_MANAGER
 from caretaker.kube.errors import ApiError, NotLeader, error_from
 from caretaker.kube.permissions import Permissions
 from caretaker.kube.rest_config import RestConfig
+from caretaker.kube.slots import Slots
 
 Params = Mapping[str, str | int]
 
@@ -77,50 +76,6 @@ class Request(msgspec.Struct, frozen=True):
             if self.verb != "delete":
                 query["fieldManager"] = FIELD_MANAGER
         return query
-
-
-class Slots:
-    """Limits the requests at a time. Waiting groups take turns: hundreds of Pods that the tasks of one
-    namespace create delay another namespace's request by one of them."""
-
-    def __init__(self, free: int) -> None:
-        self._free = free
-        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # the next group comes first
-
-    @asynccontextmanager
-    async def slot(self, group: Hashable) -> AsyncIterator[None]:
-        """Waits for a slot, and holds it."""
-        if self._free:
-            self._free -= 1
-        else:
-            await self._turn(group)
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    async def _turn(self, group: Hashable) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(group, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it has the slot, and was cancelled before it knew
-                self._pass_on()
-            raise
-
-    def _pass_on(self) -> None:
-        """Gives a slot to the next group; a cancelled request has no turn."""
-        while self._waiting:
-            group = next(iter(self._waiting))
-            turns = self._waiting.pop(group)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[group] = turns
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
 
 
 class Transport:

@@ -25,6 +25,7 @@ from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools, make
+from caretaker.s3refresh.targets.call_slots import CallSlots
 from caretaker.s3refresh.targets.lookups import Lookups
 from caretaker.s3refresh.worker import Worker
 
@@ -37,7 +38,7 @@ class Writer:
     def __init__(self, of: Dependencies, shared: Shared) -> None:
         self._of = of
         self._shared = shared
-        self._lookups = Lookups()
+        self._lookups, self._call_slots = Lookups(), CallSlots()
         self._recalled = asyncio.Event()  # set when the limiter knows the calls of former leaders
         self._recalling = asyncio.Lock()
         self._endings: set[asyncio.Task[None]] = set()
@@ -135,7 +136,8 @@ class Writer:
                 await worker.pause()
             return
         if worker.config != setup.config:
-            tools = Tools(of.aws, of.client, read.meta, setup.keys, of.egress_allow, self._lookups)
+            shared = self._lookups, self._call_slots
+            tools = Tools(of.aws, of.client, read.meta, setup.keys, of.egress_allow, *shared)
             sqs = of.aws.sqs(setup.config.source.target)
             await worker.begin(setup.config, sqs, make(read.spec, tools))
         if read.flushing:  # it still refreshes dirty targets

@@ -19,11 +19,14 @@ from aiohttp import web
 from caretaker.api import names
 from caretaker.api.objects import WireMeta
 from caretaker.kube.errors import ApiError, NotLeader
+from caretaker.runtime.tasks import cancel
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.snapshot import Result
 from caretaker.s3refresh.targets import Tools
+from caretaker.s3refresh.targets.call_slots import CALLS, CallSlots
+from caretaker.s3refresh.targets.call_slots import EACH as CALLS_EACH
 from caretaker.s3refresh.targets.headers import Secret
 from caretaker.s3refresh.targets.http_target import HeadersSecret, HeadersSource, HttpCalls, HttpTarget, make
 from caretaker.s3refresh.targets.lookups import EACH, Lookups, Resolver
@@ -71,6 +74,8 @@ def target(
     secrets: Secrets | None = None,
     guard: Any = None,
     lookups: Lookups | None = None,
+    call_slots: CallSlots | None = None,
+    resource: tuple[str, str] = ("default", "r"),
     **spec: Any,
 ) -> HttpCalls:
     sources = tuple(HeadersSource(HeadersSecret(name)) for name in (secrets.found if secrets else ()))
@@ -79,7 +84,9 @@ def target(
     read.hosts = read.hosts or urlsplit(url).netloc
     client: Any = SimpleNamespace(host=api_server, guard=guard, get=read.get)
     aws: Any = None
-    tools = Tools(aws, client, WireMeta(namespace="default"), None, allowed, lookups or Lookups())
+    namespace, name = resource
+    meta = WireMeta(name=name, namespace=namespace, uid=name)
+    tools = Tools(aws, client, meta, None, allowed, lookups or Lookups(), call_slots or CallSlots())
     return HttpCalls(wanted, ["bucket"], tools)
 
 
@@ -461,17 +468,19 @@ async def test_names_that_take_long_delay_their_own_namespace_alone(
 ) -> None:
     """The author of a URL may run its name server. The event loop's own threads read the operator's token."""
     server.on("POST", "/", saying(200))
-    lookups, client = Lookups(), SimpleNamespace(host="https://192.0.2.1:6443", guard=None)
+    lookups, call_slots = Lookups(), CallSlots()
+    client = SimpleNamespace(host="https://192.0.2.1:6443", guard=None)
 
     def of(namespace: str, url: str) -> HttpCalls:
         meta = WireMeta(name="r", namespace=namespace)
-        tools = Tools(cast(Any, None), cast(Any, client), meta, None, ["localhost", "127.0.0.1"], lookups)
+        allowed = ["localhost", "127.0.0.1"]
+        tools = Tools(cast(Any, None), cast(Any, client), meta, None, allowed, lookups, call_slots)
         spec = SimpleNamespace(filter=SimpleNamespace(buckets=["bucket"]))
         return make(HttpTarget(url, timeout="2s"), cast(Any, spec), tools)
 
-    slow = [of(f"slow-{n % 20}", f"http://{n}.silent/") for n in range(100)]
+    slow = [of(f"slow-{n % 15}", f"http://{n}.silent/") for n in range(15 * CALLS_EACH)]
     calls = [asyncio.create_task(one.refresh(BUCKET, CLAIM)) for one in slow]
-    await silent_names.until(20 * EACH)
+    await silent_names.until(15 * EACH)
     async with asyncio.timeout(10):
         await asyncio.to_thread(int)
         other = of("other", f"http://localhost:{port_of(server)}/")
@@ -480,7 +489,74 @@ async def test_names_that_take_long_delay_their_own_namespace_alone(
         assert (await address.refresh(BUCKET, CLAIM)).code == "", "an address needs no lookup"
     assert {result.message for result in await asyncio.gather(*calls)} == {"no answer in 2 s"}
     assert (await slow[0].refresh(BUCKET, CLAIM)).code == UNKNOWN
-    assert len(silent_names.asked) == 20 * EACH, "a lookup whose caller has given up keeps its slot"
+    assert len(silent_names.asked) == 15 * EACH, "a lookup whose caller has given up keeps its slot"
+
+
+class TestServersThatDoNotAnswer:
+    """Such a call keeps its connection until its timeout."""
+
+    @staticmethod
+    def send(
+        server: FakeApiServer,
+        slots: CallSlots,
+        count: int,
+        namespace: str,
+        name: str = "r",
+        *,
+        path: str = "hang",
+        timeout: str = "60s",
+    ) -> list[asyncio.Task[Result]]:
+        server.on("POST", "/hang", hang)
+        server.on("POST", "/answer", saying(200))
+        calls = target(f"{server.url}/{path}", timeout=timeout, call_slots=slots, resource=(namespace, name))
+        return [asyncio.create_task(calls.refresh(BUCKET, CLAIM)) for _ in range(count)]
+
+    async def test_a_few_calls_of_a_namespace_are_open_and_other_namespaces_do_not_wait(
+        self, server: FakeApiServer
+    ) -> None:
+        slots = CallSlots()
+        calls = self.send(server, slots, 16 * CALLS_EACH, "evil")
+        await server.received(CALLS_EACH)
+        (other,) = self.send(server, slots, 1, "other", path="answer")
+        assert (await asyncio.wait_for(other, 10)).code == ""
+        assert len(server.bodies) == CALLS_EACH + 1
+        await cancel(*calls)
+
+    async def test_the_calls_of_all_are_bounded_and_namespaces_take_turns(
+        self, server: FakeApiServer
+    ) -> None:
+        slots = CallSlots()
+        calls = [call for n in range(20) for call in self.send(server, slots, CALLS_EACH, f"evil-{n}")]
+        await server.received(CALLS)
+        (other,) = self.send(server, slots, 1, "other", path="answer")
+        await asyncio.sleep(0)
+        assert (len(server.bodies), other.done()) == (CALLS, False)
+        # Four namespaces have waited for longer: each has one turn before.
+        await cancel(*calls[:5])
+        assert (await asyncio.wait_for(other, 10)).code == ""
+        await server.received(CALLS + 6)
+        assert len(server.bodies) == CALLS + 6, "the slot of the answered call is the next one's"
+        await cancel(*calls)
+
+    async def test_resources_of_a_namespace_take_turns(self, server: FakeApiServer) -> None:
+        slots = CallSlots()
+        calls = self.send(server, slots, 10 * CALLS_EACH, "shared", "hanging")
+        await server.received(CALLS_EACH)
+        (other,) = self.send(server, slots, 1, "shared", "other", path="answer")
+        await cancel(*calls[:2])
+        assert (await asyncio.wait_for(other, 10)).code == ""
+        await cancel(*calls)
+
+    async def test_the_timeout_of_one_that_waits_begins_with_its_call(self, server: FakeApiServer) -> None:
+        slots = CallSlots()
+        calls = self.send(server, slots, CALLS_EACH, "evil", timeout="2s")
+        await server.received(CALLS_EACH)
+        cancelled, waiting = self.send(server, slots, 2, "evil", path="answer", timeout="1s")
+        await asyncio.sleep(0)
+        await cancel(cancelled)
+        assert (await asyncio.wait_for(waiting, 10)).code == ""
+        assert len(server.bodies) == CALLS_EACH + 1, "the cancelled one was not sent"
+        assert {call.code for call in await asyncio.gather(*calls)} == {UNKNOWN}
 
 
 async def test_lookups_that_end_let_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caretaker.kube.transport import Slots
+from caretaker.kube.slots import Slots
 
 
 async def spin() -> None:

@@ -95,6 +95,8 @@ class HttpCalls(TargetClient):
         self._spec = spec
         self._buckets = buckets
         self._client = tools.client
+        self._resource = tools.resource
+        self._call_slots = tools.call_slots
         self._secrets = f"/api/v1/namespaces/{tools.resource.namespace}/secrets"
         self._egress = Egress(tools.egress_allow)
         self._allowed = frozenset(entry.rstrip(".").lower() for entry in tools.egress_allow)
@@ -120,8 +122,12 @@ class HttpCalls(TargetClient):
         return Discovery(complete=True, shares=shares)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
-        """One POST. A request that is not known to be refused or accepted is unknown, and so is an unsent one
-        if an earlier attempt may have been sent."""
+        """One POST, once there is a slot; its timeout starts then. A request that is not known to be refused
+        or accepted is unknown, and so is an unsent one if an earlier attempt may have been sent."""
+        async with self._call_slots.slot(self._resource.namespace, self._resource.uid):
+            return await self._refresh(share, claim)
+
+    async def _refresh(self, share: Share, claim: Claim) -> Result:
         timeout = seconds(self._spec.timeout)
         try:
             headers = await self._headers()
