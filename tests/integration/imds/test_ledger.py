@@ -59,11 +59,12 @@ class Ledger:
             for part in range(PARTS)
         ]
 
-    async def make(self) -> None:
-        """All nodes."""
+    async def make(self, *parts: int) -> None:
+        """The nodes of these parts, or of all, unless they are there."""
         async with self.cluster.admin(connections=64) as admin:
-            for herd in self.herds:
-                await herd.add(admin, OF_A_PART, GOOD)
+            for part in parts or range(PARTS):
+                if not self.herds[part].instances:
+                    await self.herds[part].add(admin, OF_A_PART, GOOD)
 
     async def clear(self) -> None:
         """None of them."""
@@ -102,11 +103,10 @@ class Ledger:
 
 @pytest.fixture(scope="module")
 def ledger(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """1,000 nodes of this file's own."""
+    """No nodes yet."""
     with Ec2() as ec2, ThreadPoolExecutor(1) as pool:
         made = Ledger(cluster, ec2, tmp_path_factory.mktemp("ledger"))
         try:
-            pool.submit(asyncio.run, made.make()).result()
             yield made
         finally:
             pool.submit(asyncio.run, made.clear()).result()
@@ -159,6 +159,7 @@ async def test_a_thousand_that_are_as_they_should_be_cost_one_call_a_resync_and_
     ledger: Ledger, policies: Policies
 ) -> None:
     scale, minute = 0.03, 60
+    await ledger.make()
     ledger.start(scale)
     for number in range(5):
         await policies.create(resyncInterval="1m", **(OPEN if number % 2 else {}))
@@ -187,6 +188,7 @@ async def test_a_thousand_that_are_as_they_should_be_cost_one_call_a_resync_and_
 async def test_a_thousand_that_differ_are_changed_once_each_within_the_bucket(
     ledger: Ledger, policies: Policies
 ) -> None:
+    await ledger.make()
     ledger.start(**SLOW)
     policy = await policies.create(**OPEN)
     with ledger.operator(args=("--imds-changes-per-second", "4")):
@@ -251,6 +253,7 @@ POINTS: Final = (
 async def test_nothing_is_sent_twice_by_an_operator_that_is_killed_at_any_point(
     ledger: Ledger, policies: Policies
 ) -> None:
+    await ledger.make(0)
     ledger.start()
     ledger.control.settings(apply_seconds=60)  # its successor sees much of what was sent as pending
     wanted = ledger.drift(0)
@@ -290,6 +293,7 @@ async def test_of_two_operators_one_works_and_the_other_goes_on_where_it_was_kil
     ledger: Ledger, policies: Policies, namespace: str
 ) -> None:
     scale = 0.1
+    await ledger.make(1)
     ledger.start(scale)
     ledger.control.settings(apply_seconds=60)
     wanted = ledger.drift(1)
@@ -316,6 +320,7 @@ async def test_of_two_operators_one_works_and_the_other_goes_on_where_it_was_kil
 async def test_nodes_that_come_and_go_and_an_api_server_that_restarts_change_nothing_of_that(
     ledger: Ledger, policies: Policies, admin: Admin
 ) -> None:
+    await ledger.make(2)
     ledger.start()
     wanted, herd = set(ledger.drift(2)), ledger.herds[2]
     policy = await policies.create(2, **OPEN)
