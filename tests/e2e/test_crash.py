@@ -60,7 +60,11 @@ Story = Callable[[Rollouts, Point, When], Awaitable[None]]
         # Two at a time: of more, one life could create what the next ones are to be killed at.
         pytest.param(Point("create", "pods", (1, 2, 3), parallelism=2), id="creating Pods"),
         pytest.param(Point("create", "configmaps"), id="creating a ledger shard", marks=pytest.mark.slow),
-        pytest.param(Point("patch", "configmaps", (1, 1), backoff_limit=2), id="recording in the ledger"),
+        pytest.param(
+            Point("patch", "configmaps", (1, 1), backoff_limit=2),
+            id="recording in the ledger",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             Point("patch", "daemontasks", (1, 2), "status"), id="writing status", marks=pytest.mark.slow
         ),

@@ -91,6 +91,7 @@ async def leader_and_standby(place: Place, scale: float = SCALE) -> tuple[Replic
     return leader, standby
 
 
+@pytest.mark.slow
 async def test_a_standby_takes_over_the_claim_of_a_dead_leader(place: Place) -> None:
     """Whether the dead one's call was accepted nobody knows: what it claimed is refreshed again."""
     source = place.aws.source()

@@ -116,6 +116,7 @@ async def test_standby_with_a_stale_cache_repeats_nothing(place: Rollouts) -> No
     assert operator.running
 
 
+@pytest.mark.slow
 async def test_clean_stop_hands_over_at_once(place: Rollouts) -> None:
     """With the real Lease times, in the middle of a rollout whose writes are slow."""
     await place.nodes.add(NODES)

@@ -132,6 +132,7 @@ async def test_one_still_sees_the_old_boot_and_the_old_node(place: Rollouts) -> 
     assert runs == {rebooted: 3, replaced: 3, "new": 2, **dict.fromkeys(others, 2)}
 
 
+@pytest.mark.slow
 async def test_one_is_killed_again_and_again(place: Rollouts) -> None:
     await place.nodes.add(NODES)
     mortal, _ = await place.operator("mortal")
