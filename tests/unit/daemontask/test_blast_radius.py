@@ -84,7 +84,9 @@ class Rollout:
         return next(c.reason for c in self.status.conditions if c.type == "Ready")
 
 
-@pytest.mark.parametrize("backoff_limit", [0, 1, 3, 6])
+@pytest.mark.parametrize(
+    "backoff_limit", [0, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (1, 6)), 3]
+)
 @pytest.mark.parametrize("min_success", [0, 60])
 def test_a_template_that_fails_reaches_a_tenth_of_the_nodes(backoff_limit: int, min_success: int) -> None:
     """The spec of examples/patch-sysctl.yaml, with any number of retries."""

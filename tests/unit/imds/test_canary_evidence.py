@@ -174,7 +174,9 @@ def held(worlds: Callable[..., World]) -> World:
 
 
 @pytest.mark.parametrize("restarts", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("leaves", ["deleted", "audits", "yields", "one label"])
+@pytest.mark.parametrize(
+    "leaves", ["deleted", pytest.param("audits", marks=pytest.mark.slow), "yields", "one label"]
+)
 def test_what_passed_before_an_exception_does_not_count_after_it(
     held: World, leaves: str, restarts: bool
 ) -> None:
@@ -329,7 +331,9 @@ def test_one_that_is_not_ready_and_is_then_stopped_stops_all_the_same(worlds: Ca
     assert states(world) == ("Enforced", "")
 
 
-@pytest.mark.parametrize("answers", ["away", "lags", "away, and two Nodes name it"])
+@pytest.mark.parametrize(
+    "answers", ["away", "lags", pytest.param("away, and two Nodes name it", marks=pytest.mark.slow)]
+)
 def test_one_that_is_not_ready_starts_no_pass_after_the_other(
     worlds: Callable[..., World], answers: str
 ) -> None:

@@ -36,7 +36,7 @@ def world() -> Iterator[World]:
 @pytest.mark.parametrize(
     ("options", "soak"), [({"httpPutResponseHopLimit": 2}, 120.0), ({"httpEndpoint": "disabled"}, 1_800.0)]
 )
-@pytest.mark.parametrize("ahead", [180.0, 3_600.0])
+@pytest.mark.parametrize("ahead", [pytest.param(180.0, marks=pytest.mark.slow), 3_600.0])
 @pytest.mark.parametrize("stands_by", [False, True])
 def test_the_clock_of_the_next_leader_does_not_end_a_soak(
     world: World, options: dict[str, Any], soak: float, ahead: float, stands_by: bool
@@ -83,16 +83,25 @@ UNUSABLE: Final = {
     "DaemonTask is not installed": (is_removed, ""),
     "DaemonTasks do not run": (is_unserved, ""),
 }
+LATE: Final = "after the canary"
 
 
-@pytest.mark.parametrize("moment", ["before a canary", "after the canary"])
-@pytest.mark.parametrize("how", UNUSABLE)
+@pytest.mark.parametrize(
+    ("how", "moment"),
+    [
+        pytest.param(
+            how, moment, marks=[pytest.mark.slow] * (moment == LATE and how != "the task cannot be read")
+        )
+        for how in UNUSABLE
+        for moment in ("before a canary", LATE)
+    ],
+)
 def test_without_a_probe_nothing_is_changed_and_the_way_out_is_in_the_message(
     world: World, how: str, moment: str
 ) -> None:
     for _ in range(20):
         world.join(A, team="x")
-    if moment == "after the canary":
+    if moment == LATE:
         world.apply("p", **PROBED | {"safety": SPEC["safety"]})
 
         def passed() -> bool:
@@ -111,7 +120,7 @@ def test_without_a_probe_nothing_is_changed_and_the_way_out_is_in_the_message(
     sent = len(world.judge.sends)
     passes = world.run(900.0)
     assert (world.ready("p"), len(world.judge.sends)) == ("ProbeUnavailable", sent)
-    assert sent <= (6 if moment == "after the canary" else 1), "what was sent before it was seen"
+    assert sent <= (6 if moment == LATE else 1), "what was sent before it was seen"
     assert passes["p"] <= 900.0 / 15.0 + 2
     ready = find(world.cluster.status("p").conditions, "Ready")
     assert ready is not None

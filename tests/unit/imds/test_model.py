@@ -106,7 +106,7 @@ def _field(wrong: tuple[str, str, object]) -> tuple[str, str]:
 TestEnforce = Machine.TestCase
 # Failing cases are told as they were found: to shrink them takes minutes.
 TestEnforce.settings = settings(
-    max_examples=examples(100),
+    max_examples=examples(100, quick_percent=3),
     stateful_step_count=30,
     deadline=None,
     phases=[Phase.generate],
