@@ -238,7 +238,13 @@ def asked(aws: Aws, action: str) -> Any:
     return aws.call(ClientKey("autoscaling", "eu-west-1"), "describe_auto_scaling_groups")
 
 
-@pytest.mark.parametrize("many", MANY)
+@pytest.mark.parametrize(
+    "many",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("attributes", "deep elements", "deep lists")))
+        for name in MANY
+    ],
+)
 async def test_an_answer_of_many_parts_takes_a_few_times_its_bytes(
     fake: FakeAws, aws: Aws, many: str
 ) -> None:
@@ -265,6 +271,7 @@ def whole(shape: Any) -> Any:
     return (getattr(shape, "enum", None) or ["x"])[0] if shape.type_name == "string" else 1
 
 
+@pytest.mark.slow
 def test_a_page_of_a_thousand_instances_with_all_that_each_may_have_is_read() -> None:
     """With every member that EC2 describes, and as many tags as there may be: 383,000 elements."""
     shape = service_model("ec2").operation_model("DescribeInstances").output_shape
