@@ -76,7 +76,8 @@ def shared(method: Method) -> set[str]:
             continue
         for target in node.targets:
             names = target.elts if isinstance(target, ast.Tuple) else [target]
-            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] * len(names)
+            each = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            values = node.value.elts if each else [node.value] * len(names)
             for name, value in zip(names, values, strict=True):
                 parts = value.values if isinstance(value, ast.BoolOp) else [value]
                 if isinstance(name, ast.Name) and any(root(part) in found for part in parts):
