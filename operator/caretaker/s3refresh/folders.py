@@ -8,7 +8,6 @@ every ancestor. The number and the depth of folders are bounded: beyond the boun
 which cover more than changed, never less. Every step but one sort is linear in the bytes of the names.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
@@ -78,15 +77,20 @@ def of_folder(folder: str) -> Scope:
 _NO_FOLDER: Final = frozenset(("", ".", ".."))
 
 
-def merge(*scopes: Scope) -> Scope:
-    """The union of scopes, without folders that a tree covers, and within the bounds."""
+def union(*scopes: Scope) -> Scope:
+    """All that the scopes hold, not reduced."""
     if any(scope.all for scope in scopes):
         return EVERYTHING
     trees = frozenset().union(*(scope.trees for scope in scopes))
-    if ROOT in trees:
+    return Scope(folders=frozenset().union(*(scope.folders for scope in scopes)), trees=trees)
+
+
+def merge(*scopes: Scope) -> Scope:
+    """The union of scopes, without folders that a tree covers, and within the bounds."""
+    every = union(*scopes)
+    if every.all or ROOT in every.trees:
         return EVERYTHING
-    folders = frozenset().union(*(scope.folders for scope in scopes))
-    return _bounded(_pruned(folders, trees) if trees else Scope(folders=folders))
+    return _bounded(_pruned(every.folders, every.trees) if every.trees else every)
 
 
 def missing(scope: Scope, refreshed: Scope) -> Scope:
@@ -158,19 +162,26 @@ def _depth(folder: str) -> int:
 
 def size(scope: Scope) -> int:
     """Bytes of the names, as the API server stores them."""
-    return sum(map(length, (*scope.folders, *scope.trees)))
+    names = (*scope.folders, *scope.trees)
+    together = "".join(names)
+    return len(together) + 3 * len(names) if _plain(together) else sum(map(length, names))
 
 
 def length(name: str) -> int:
     """Bytes of a name in the object that etcd stores: quoted, with a comma. The API server also escapes <, >,
     &, U+2028 and U+2029, as six characters each, which JSON does not require."""
-    if name.isascii() and name.isprintable() and not _ESCAPED.search(name):
+    if _plain(name):
         return len(name) + 3
     more = 5 * sum(map(name.count, "<>&")) + 3 * sum(map(name.count, "\u2028\u2029"))
     return len(msgspec.json.encode(name)) + 1 + more
 
 
-_ESCAPED: Final = re.compile(r'[<>&"\\]')
+def _plain(text: str) -> bool:
+    """Whether it is stored as it is."""
+    return text.isascii() and text.isprintable() and not any(one in text for one in _ESCAPED)
+
+
+_ESCAPED: Final = '<>&"\\'
 
 
 def _bounded(scope: Scope) -> Scope:
@@ -209,10 +220,11 @@ def _collapsed(scope: Scope, most: int) -> Scope:
     # The largest depth at which at most `most` trees remain; 1 if there is none.
     levels = bisect_right(range(1, deepest + 1), most, key=lambda depth: len(_cut(leaves, depth))) or 1
     trees = _cut(leaves, levels)
-    found = _pruned(scope.folders, trees)
-    if len(found.trees) > most and len(found.folders) + len(found.trees) > MAX_FOLDERS:
+    # A deeper name is within one of the trees, which is above the leaves below it.
+    above = frozenset(name for name in scope.folders if name.count("/") < levels or name == ROOT) - trees
+    if len(trees) > most and len(above) + len(trees) > MAX_FOLDERS:
         return EVERYTHING
-    return found
+    return Scope(folders=above, trees=frozenset(trees))
 
 
 def _cut(names: Iterable[str], depth: int) -> set[str]:

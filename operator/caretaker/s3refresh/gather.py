@@ -3,12 +3,12 @@
 Messages and results are read before the resource, so that the resource proves whether they are on record.
 """
 
-import asyncio
 import math
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import Filter, Spec
 from caretaker.kube.errors import or_none
 from caretaker.registry import S3_AGGREGATED_REFRESH
+from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource
 from caretaker.s3refresh.admission import access_of
@@ -46,7 +47,7 @@ from caretaker.s3refresh.worker import Worker, WorkerState
 
 # How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
 FLUSH_SECONDS: Final = 300.0
-SLICE: Final = 100  # events that are matched between two yields to the event loop
+SLICE: Final = 100  # events that are matched in one step
 
 
 class Arrivals(msgspec.Struct, frozen=True):
@@ -58,7 +59,8 @@ class Arrivals(msgspec.Struct, frozen=True):
     newest: float = 0.0  # when the newest message arrived, by time.monotonic()
     more: bool = False  # further messages wait for the next pass
     discovery: Discovery = Discovery()  # the shares that `matches` was matched against
-    matches: Mapping[int, Matches] = {}
+    matches: Matches = Matches()
+    concerned: Mapping[int, frozenset[str] | None] = {}  # see PlanInput
 
     @classmethod
     def of(cls, worker: Worker | None) -> "Arrivals":
@@ -68,18 +70,43 @@ class Arrivals(msgspec.Struct, frozen=True):
         return cls(messages, tuple(worker.calls.results), worker.ends.ends, newest, more)
 
     async def with_matches(self, spec: Spec | None, discovery: Discovery) -> "Arrivals":
-        """Adds the matched events of large messages. It yields to the event loop after each slice; the plan
-        cannot be interrupted."""
-        matches = {}
-        for message in self.messages:
-            if len(message.events) <= PASS_EVENTS or spec is None:
-                continue
-            matcher = EventMatcher(spec.filter, by_bucket(discovery.shares), whole=target_type_of(spec).whole)
-            for at in range(0, len(message.events), SLICE):
-                matcher.add(message.events[at : at + SLICE])
-                matches[message.id] = matcher.matches()
-                await asyncio.sleep(0)
-        return replace(self, discovery=discovery, matches=matches)
+        """Adds the matched events. It yields to the event loop while that takes long, as it does for many
+        shares of one bucket; the plan cannot be interrupted."""
+        if spec is None:
+            return replace(self, discovery=discovery)
+        new = partial(
+            EventMatcher, spec.filter, by_bucket(discovery.shares), whole=target_type_of(spec).whole
+        )
+        matcher, concerned = new(), dict[int, frozenset[str] | None]()
+        async for _ in in_pieces(_matching(new, matcher, self.messages, concerned)):
+            pass
+        return replace(self, discovery=discovery, matches=matcher.matches(), concerned=concerned)
+
+
+def _matching(
+    new: Callable[[], EventMatcher],
+    matcher: EventMatcher,
+    messages: Iterable[Message],
+    concerned: dict[int, frozenset[str] | None],
+) -> Iterator[None]:
+    """Match the events of messages in steps of a few milliseconds. What a message with completions is good
+    for, the plan decides. Of a large one few folders are kept at a time."""
+    for message in messages:
+        if message.completions or message.malformed:
+            continue
+        large = len(message.events) > PASS_EVENTS
+        mine = new() if large else matcher
+        found: list[frozenset[str] | None] = []
+        for at in range(0, len(message.events), SLICE):
+            found.append(mine.add(message.events[at : at + SLICE]))
+            if large:
+                yield from mine.merging()
+            yield
+        if large:
+            matcher.join(mine.matches())
+        known = [some for some in found if some is not None]
+        concerned[message.id] = frozenset().union(*known) if len(known) == len(found) else None
+    yield from matcher.merging()
 
 
 class Reader:
@@ -167,6 +194,7 @@ class Reader:
                 expired=regained(read.status, rejection) or _expired(read, state, now),
                 messages=came.messages,
                 matches=came.matches,
+                concerned=came.concerned,
                 results=came.results,
                 ends=came.ends,
                 idempotent=target_type.idempotent,

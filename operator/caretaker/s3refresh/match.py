@@ -9,7 +9,7 @@ and a trailing slash. Only the spec or S3 resolves an access point.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -21,7 +21,11 @@ from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
 
 _ARN_FIELDS: Final = 6
+STEP: Final = 100  # folders that are made in one step
 _ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
+
+
+_Place = tuple[str, str]  # bucket, prefix
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -51,61 +55,97 @@ class Matches(msgspec.Struct, frozen=True):
 
 
 class EventMatcher:
-    """Matches events to targets. `shares` by bucket; `whole`: the spec asks to refresh whole shares."""
+    """Matches events to targets. `shares` by bucket; `whole`: the spec asks to refresh whole shares.
+
+    Shares of one bucket and prefix, a place, have the same folders: these are made and merged once."""
 
     def __init__(
         self, filter_: Filter, shares: Mapping[str, Sequence[Share]], *, whole: bool = False
     ) -> None:
         self._filter = filter_
-        self._shares = shares
         self._whole = whole
-        self._found: dict[str, Scope] = {}
+        self._ids: dict[_Place, list[str]] = {}  # of the shares of a place
+        for bucket, some in shares.items():
+            for share in some:
+                self._ids.setdefault((bucket, share.prefix), []).append(share.id)
+        self._places: dict[str, list[_Place]] = {}  # by bucket
+        for place in self._ids:
+            self._places.setdefault(place[0], []).append(place)
+        self._found: dict[str, Scope] = {}  # by target
         self._counts = Counter[str]()
-        self._folders: dict[str, set[str]] = {}  # target id -> folders that are not merged yet
+        self._folders: dict[_Place, set[str]] = {}  # that are not merged yet
+        self._targets: dict[frozenset[_Place], frozenset[str]] = {}  # ids of the shares of some places
 
-    def add(self, events: Iterable[ObjectEvent]) -> bool:
-        """Match events. Returns whether each that passes the filter concerns a target."""
+    def add(self, events: Iterable[ObjectEvent]) -> frozenset[str] | None:
+        """Match events. Returns the ids of the targets that they concern; None if one of those that pass the
+        filter concerns no target."""
         counts, before = self._counts, self._counts["unmatched"]
+        places: set[_Place] = set()
         for event in events:
             if not wanted(self._filter, event):
                 counts["filtered"] += 1
-            elif self._matches(event):
+            elif self._matches(event, places):
                 counts["matched"] += 1
             else:
                 counts["unmatched"] += 1
-        return counts["unmatched"] == before
+        return self._ids_of(frozenset(places)) if counts["unmatched"] == before else None
 
-    def join(self, other: Matches) -> bool:
-        """Add the result of another matcher, which may have known more shares. Returns the same as add()."""
+    def join(self, other: Matches) -> None:
+        """Add the result of another matcher, which may have known more shares."""
         self._counts.update(matched=other.matched, unmatched=other.unmatched, filtered=other.filtered)
-        ids = {share.id for some in self._shares.values() for share in some}
-        for name in ids & other.found.keys():
-            self._merge(name, other.found[name])
-        return not other.unmatched and other.found.keys() <= ids
+        for name in self.ids & other.found.keys():
+            before, scope = self._found.get(name), other.found[name]
+            self._found[name] = scope if before is None else folders.merge(before, scope)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Of all targets."""
+        return self._ids_of(frozenset(self._ids))
+
+    def merging(self) -> Iterator[None]:
+        """Merge the folders of the events so far, in steps of a few milliseconds. The caller has to exhaust
+        it."""
+        while self._folders:
+            place, some = self._folders.popitem()
+            names, parts = tuple(some), list[Scope]()
+            for at in range(0, len(names), STEP):
+                parts.append(folders.union(*map(folders.of_folder, names[at : at + STEP])))
+                yield
+            merged: dict[Scope, Scope] = {}  # by what was found before
+            for name in self._ids[place]:
+                before = self._found.get(name, EMPTY)
+                if before not in merged:
+                    merged[before] = folders.merge(before, *parts)
+                self._found[name] = merged[before]
+            yield
 
     def matches(self) -> Matches:
         """The result for all events so far."""
-        for name, some in self._folders.items():
-            self._merge(name, *map(folders.of_folder, some))
-        self._folders.clear()
+        for _ in self.merging():
+            pass
         return Matches(dict(self._found), **self._counts)
 
-    def _matches(self, event: ObjectEvent) -> bool:
+    def _matches(self, event: ObjectEvent, concerned: set[_Place]) -> bool:
+        """Whether the event concerns a target. Adds their places to `concerned`."""
         found = False
-        for share in self._shares.get(event.bucket, ()):
-            if not event.key or (self._whole and event.key.startswith(share.prefix)):
-                self._found[share.id] = EVERYTHING
-            elif event.key.startswith(share.prefix):
-                folder = event.key[len(share.prefix) :].rpartition("/")[0]
-                self._folders.setdefault(share.id, set()).add(folder)
+        for place in self._places.get(event.bucket, ()):
+            prefix = place[1]
+            if not event.key or (self._whole and event.key.startswith(prefix)):
+                self._found.update(dict.fromkeys(self._ids[place], EVERYTHING))
+            elif event.key.startswith(prefix):
+                folder = event.key[len(prefix) :].rpartition("/")[0]
+                self._folders.setdefault(place, set()).add(folder)
             else:
                 continue
+            concerned.add(place)
             found = True
         return found
 
-    def _merge(self, name: str, *scopes: Scope) -> None:
-        before = self._found.get(name, EMPTY)
-        self._found[name] = folders.merge(before, *scopes)
+    def _ids_of(self, places: frozenset[_Place]) -> frozenset[str]:
+        if (found := self._targets.get(places)) is None:
+            found = frozenset(name for place in places for name in self._ids[place])
+            self._targets[places] = found
+        return found
 
 
 def wanted(filter_: Filter, event: ObjectEvent) -> bool:

@@ -1,13 +1,17 @@
-"""The matched events of a large message, as a pass receives them."""
+"""The matched events of messages, as a pass receives them."""
+
+from typing import Any
 
 import msgspec
 import pytest
 
 from caretaker.api.objects import WireMeta
-from caretaker.s3refresh.envelope import ObjectEvent
+from caretaker.api.s3refresh import Spec
+from caretaker.runtime import tasks
+from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import Scope
 from caretaker.s3refresh.gather import SLICE, Arrivals
-from caretaker.s3refresh.match import Matches, of_buckets
+from caretaker.s3refresh.match import STEP, Matches, of_buckets
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.snapshot import Discovery, Message
@@ -23,18 +27,43 @@ def message(number: int, count: int) -> Message:
     return Message(number, tuple(ObjectEvent("ObjectCreated", "media", f"{n % 3}/x") for n in range(count)))
 
 
-async def test_its_events_are_sifted_in_slices_and_those_of_others_are_left_to_the_plan() -> None:
-    spec = refresh(filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}})
+def spec_of(**more: Any) -> Spec | None:
+    spec = refresh(target={"http": {"url": "https://cdn.example.com/purge"}}, **more)
     raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
-    found = Arrivals((message(1, 5), message(2, MANY)))
-    matches, turns = await beside_others(found.with_matches(read(raw, registry().spec).spec, SHARES))
+    return read(raw, registry().spec).spec
+
+
+async def test_events_are_sifted_and_what_completions_are_good_for_is_left_to_the_plan() -> None:
+    end = Message(3, message(0, 1).events, completions=(Completion("n", "arn"),))
+    broken = Message(4, malformed=True)
+    elsewhere = Message(5, (*message(0, 1).events, ObjectEvent("ObjectCreated", "other", "x")))
+    found = Arrivals((message(1, 5), end, broken, elsewhere, Message(6), message(2, MANY)))
+    matches = await found.with_matches(spec_of(), SHARES)
     some = Scope(folders=frozenset({"/", "0", "1", "2"}))
-    assert matches.matches == {2: Matches({"media": some}, matched=MANY)}
+    assert matches.matches == Matches({"media": some}, matched=5 + 1 + MANY, unmatched=1)
+    media = frozenset({"media"})
+    assert matches.concerned == {1: media, 5: None, 6: frozenset(), 2: media}
     assert matches.discovery == SHARES
-    assert turns >= MANY // SLICE
+
+
+async def test_a_large_message_of_which_one_event_concerns_no_target_concerns_none() -> None:
+    large = Message(1, (ObjectEvent("ObjectCreated", "other", "x"), *message(1, MANY).events))
+    assert (await Arrivals((large,)).with_matches(spec_of(), SHARES)).concerned == {1: None}
+
+
+async def test_others_have_their_turns_while_events_are_sifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 events took 55 ms for each of 64 shares, in one turn."""
+    monkeypatch.setattr(tasks, "SLICE", 0.0)
+    one = (ObjectEvent("ObjectCreated", "media", f"{n}/x") for n in range(PASS_EVENTS))
+    small = Arrivals(tuple(Message(at, (event,)) for at, event in enumerate(one)))
+    _, turns = await beside_others(small.with_matches(spec_of(), SHARES))
+    assert turns >= PASS_EVENTS // STEP
+    large = Arrivals((message(2, MANY),))
+    _, turns = await beside_others(large.with_matches(spec_of(), SHARES))
+    assert turns >= 2 * MANY // SLICE
 
 
 @pytest.mark.parametrize("count", [MANY, 1])
 async def test_without_a_spec_nothing_is_sifted(count: int) -> None:
     found = Arrivals((message(1, count),))
-    assert (await found.with_matches(None, SHARES)).matches == {}
+    assert (await found.with_matches(None, SHARES)).matches == Matches()
