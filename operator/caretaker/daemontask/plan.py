@@ -61,9 +61,8 @@ class Plan(msgspec.Struct, frozen=True):
     records: Mapping[str, Entry] = {}  # node name -> entry
     forget: tuple[str, ...] = ()
     deletes: tuple[Pod, ...] = ()
-    freed_slots: tuple[
-        Pod, ...
-    ] = ()  # live ones of `deletes` whose slots are counted as free, see keep_slots
+    # Live ones of `deletes` whose slots are counted as free, see keep_slots.
+    freed_slots: tuple[Pod, ...] = ()
     launch: Launch = Launch()
     wake: float = 0.0
     more: bool = False  # work is left that needs no event: plan again at once

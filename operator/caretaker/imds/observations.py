@@ -82,14 +82,15 @@ class Observations:
         self._tried.pop(instance, None)
         pending = options.get("State") == "pending"
         new = _changed(before.options, options)
-        self._put(instance, replace(before, options=new, pending=pending, confirmed=False, at=now))
+        after = replace(before, options=new, pending=pending, confirmed=False, at=now)
+        self.known = {**self.known, instance: after}
         return True
 
     def doubt(self, instance: str, options: Mapping[str, Any], now: float) -> None:
         """The instance is being sent these options: until EC2 answers, its known values count as too old."""
         self._tried[instance] = now, options
         if (before := self.known.get(instance)) is not None:
-            self._put(instance, replace(before, at=-math.inf))
+            self.known = {**self.known, instance: replace(before, at=-math.inf)}
 
     def refused(self, instance: str) -> None:
         """EC2 refused the change: descriptions count at once again."""
@@ -99,9 +100,6 @@ class Observations:
         """EC2 no longer knows it."""
         self._gone[instance] = now
         self.known = {one: observed for one, observed in self.known.items() if one != instance}
-
-    def _put(self, instance: str, observed: ObservedInstance) -> None:
-        self.known = {**self.known, instance: observed}
 
     # ---------------------------------------------------------------- responses
 

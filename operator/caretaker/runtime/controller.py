@@ -79,9 +79,8 @@ class Kind(Protocol, Generic[S, P, O]):
     """
 
     kind: str
-    stopped: Collection[
-        str
-    ]  # types of conditions that are False, beside Ready, while a permission is missing
+    # Types of conditions that are False, beside Ready, while a permission is missing.
+    stopped: Collection[str]
 
     def path(self, key: Key) -> str:
         """The API path of the resource. Pure."""
