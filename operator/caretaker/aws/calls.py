@@ -208,8 +208,7 @@ class Aws:
             async with lock:
                 if not self._clients.fresh(identity):
                     pools = self._endpoint_pools if identity.sts_endpoint_url else self._pools
-                    namespace = identity.user.namespace if identity.user is not None else ""
-                    owner = namespace or identity.sts_endpoint_url
+                    owner = identity.namespace or identity.sts_endpoint_url
                     await pools.calls.run(partial(self._renew, identity, pools.turns, owner), owner)
         finally:
             if not lock.locked():

@@ -52,7 +52,7 @@ class AwsError(Exception):
     error_class  its class
     code         AWS's code (QueueDoesNotExist), or UnreadableAnswer for a response that is not AWS's; with
                  status 0 one of our own: Timeout, Unreachable, ConnectionLost, AddressRefused,
-                 CertificateNotTrusted, InvalidParameters, InvalidRegion, NoCredentials
+                 CertificateNotTrusted, InvalidParameters, InvalidRegion, NoCredentials, TooManyClients
     cause        Storage Gateway's error.errorCode within InvalidGatewayRequestException, else ""
     message      AWS's message in one line of at most 200 characters; untrusted: the endpoint writes it
     status       HTTP status; 0 = no answer

@@ -102,6 +102,11 @@ class Identity(msgspec.Struct, frozen=True):
         return cls(keys, spec.role_arn, spec.external_id, spec.region, spec.endpoint_url("sts"), user)
 
     @property
+    def namespace(self) -> str:
+        """That of the user; "" without one."""
+        return self.user.namespace if self.user is not None else ""
+
+    @property
     def source(self) -> "Identity":
         """The identity that assumes the role."""
         return Identity(self.keys)

@@ -28,6 +28,7 @@ from botocore.credentials import CredentialResolver, Credentials, DeferredRefres
 from caretaker import __version__
 from caretaker.aws import responses
 from caretaker.aws.connections import EgressCheck, Hooks, RequestBlocked
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey, Identity, Keys, session_name
 from caretaker.aws.services import CONNECT_SECONDS, POLL_READ_SECONDS, READ_SECONDS, policy
 
@@ -35,6 +36,9 @@ from caretaker.aws.services import CONNECT_SECONDS, POLL_READ_SECONDS, READ_SECO
 # for a DeleteMessageBatch of 10, network excluded).
 USER_AGENT: Final = f"caretaker/{__version__} Botocore/{botocore.__version__}"
 UNUSED_SECONDS: Final = 3600.0
+MOST_CLIENTS: Final = 96  # of a namespace: regions and external IDs are free text. A client takes 300 KiB
+REPLACED_SECONDS: Final = 60.0  # unused for so long, one of too many is replaced: making one takes 9 to 30 ms
+TOO_MANY: Final = f"the namespace uses {MOST_CLIENTS} clients; a region and service of an identity is one"
 # Between two attempts to assume a role: botocore would try at every call, all day if a policy is wrong.
 RENEWAL_SECONDS: Final = 5.0
 # It logs a traceback for every attempt; the caller gets the error, and metrics count it.
@@ -81,7 +85,8 @@ def utc_now() -> datetime:
 
 
 class ClientPool:
-    """Clients and sessions, created once, dropped when unused for an hour.
+    """Clients and sessions, created once, dropped when unused for an hour; of a namespace with too many after
+    a minute, the least recently used first.
 
     `now` is the time for the renewal of credentials, `clock` (seconds) the time for unused clients.
     """
@@ -123,8 +128,8 @@ class ClientPool:
             client = self._pooled(key, client_key.identity)
             if client is not None:
                 return client
-            self._drop_unused()
-            entry = _PoolEntry(self._create(client_key.shared, poll=poll))
+            self._drop_unused(client_key.namespace)
+            entry = _PoolEntry(self._create(client_key.shared, poll=poll), client_key.namespace)
             with self._lock:
                 self._clients[key] = entry
                 return self._acquired(entry, client_key.identity)
@@ -193,14 +198,23 @@ class ClientPool:
         entry.used = self._clock()
         return PooledClient(self, entry, identity)
 
-    def _drop_unused(self) -> None:
-        """A Secret's new key or a deleted resource leaves clients that are never used again."""
-        since = self._clock() - UNUSED_SECONDS
+    def _drop_unused(self, namespace: str) -> None:
+        """A Secret's new key or a deleted resource leaves clients that are never used again. `namespace` gets
+        another one: AwsError if it has too many."""
+        now = self._clock()
+        since, replaced = now - UNUSED_SECONDS, now - REPLACED_SECONDS
         with self._lock:
-            for key, entry in list(self._clients.items()):
-                if not entry.in_use and entry.used < since:
+            own = sum(entry.namespace == namespace for entry in self._clients.values())
+            surplus, dropped = own - MOST_CLIENTS + 1 if namespace else 0, set[Identity]()
+            for key, entry in sorted(self._clients.items(), key=lambda item: item[1].used):
+                too_many = surplus > 0 and entry.namespace == namespace and entry.used < replaced
+                if not entry.in_use and (entry.used < since or too_many):
                     entry.retire()
                     del self._clients[key]
+                    surplus -= entry.namespace == namespace
+                    dropped.add(key[0].identity)
+            if surplus > 0:
+                raise AwsError(ErrorClass.TRANSIENT, "TooManyClients", TOO_MANY)
             self._failures = {i: r for i, r in self._failures.items() if r[0] > since}
             for identity in [one for one, (_, used) in self._roles.items() if used < since]:
                 del self._roles[identity]
@@ -208,7 +222,7 @@ class ClientPool:
         identities |= {identity.source for identity in identities}
         for identity in self._sessions.keys() - identities:
             # A new session has no client yet: its role is being assumed.
-            if self._sessions[identity][1] < since:
+            if identity in dropped or self._sessions[identity][1] < since:
                 del self._sessions[identity]
 
     # ---------------------------------------------------------------- clients
@@ -301,13 +315,14 @@ class ClientPool:
         raise failure
 
     def _assume_role(self, identity: Identity) -> dict[str, str]:
-        client_key = ClientKey("sts", identity.sts_region, identity.source, identity.sts_endpoint_url)
+        endpoint_url, namespace = identity.sts_endpoint_url, identity.namespace
+        source = ClientKey("sts", identity.sts_region, identity.source, endpoint_url, namespace=namespace)
         name = session_name(self._options.cluster, identity.user)
         params = {"RoleArn": identity.role_arn, "RoleSessionName": name}
         if identity.external_id:
             params["ExternalId"] = identity.external_id
         try:
-            with self.acquire(client_key) as sts:
+            with self.acquire(source) as sts:
                 found = sts.assume_role(**params)["Credentials"]
         except RequestBlocked as blocked:
             raise blocked.cause from None
@@ -329,10 +344,11 @@ def _loader() -> botocore.loaders.Loader:
 
 
 class _PoolEntry:
-    """A client and the number of its users."""
+    """A client, the namespace that it was made for, and the number of its users."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, namespace: str) -> None:
         self.client = client
+        self.namespace = namespace
         self.in_use = 0
         self.used = 0.0
         self.retired = False

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from caretaker.aws.connections import Hooks
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, Keys, User
 from caretaker.aws.services import Rate
-from caretaker.aws.session import UNUSED_SECONDS, ClientPool, Options
+from caretaker.aws.session import MOST_CLIENTS, REPLACED_SECONDS, UNUSED_SECONDS, ClientPool, Options
 from fakes.aws import Answer, Call, FakeAws, assumed, error, query_error
 from integration.aws.conftest import OWN_KEY
 
@@ -244,6 +245,37 @@ class TestKeeping:
             clients.acquire(ClientKey("sqs", "eu-west-1")) as third,
         ):
             assert third is not first
+
+    def test_of_too_many_clients_of_a_namespace_one_that_is_unused_for_a_minute_is_replaced(self) -> None:
+        """Regions and external IDs are free text."""
+        now = [0.0]
+        clients = ClientPool(Options(), Hooks(), clock=lambda: now[0])
+
+        def key(number: int, namespace: str = "evil") -> ClientKey:
+            keys = Keys(f"AKIA{number}", "s")
+            return ClientKey("sqs", f"ep-fake-{number}", Identity(keys), namespace=namespace)
+
+        def get(one: ClientKey) -> Any:
+            now[0] += 0.1
+            with clients.acquire(one) as client:
+                return client
+
+        others = (key(1000, "good"), key(1001, ""))
+        kept = [get(one) for one in others]
+        with clients.acquire(key(0)) as used:
+            made = [get(key(number)) for number in range(1, MOST_CLIENTS)]
+            with pytest.raises(AwsError, match=r"^TooManyClients: the namespace uses 96 clients; "):
+                get(key(MOST_CLIENTS))
+            now[0] += REPLACED_SECONDS
+            assert get(key(1)) is made[0]
+            get(key(MOST_CLIENTS))  # takes the place of the second
+            assert (len(clients._clients), len(clients._sessions)) == (MOST_CLIENTS + 2,) * 2
+            assert get(key(0)) is used
+            assert get(key(1)) is made[0]
+            assert get(key(2)) is not made[1]  # takes the place of the third
+            assert get(key(MOST_CLIENTS - 1)) is made[-1]
+        assert [get(one) for one in others] == kept
+        assert len([get(key(number, "")) for number in range(2000, 2000 + MOST_CLIENTS)]) == MOST_CLIENTS
 
     def test_users_of_a_role_share_its_clients(self) -> None:
         """A client takes a third of a MiB, and there may be a thousand resources."""
