@@ -16,15 +16,22 @@ from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource, timing
 from caretaker.s3refresh.admission import access_of
-from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, ConcurrencyLimiter, Demand, busy_of, waiting_of
+from caretaker.s3refresh.concurrency import (
+    GATEWAY_SECONDS,
+    ConcurrencyLimiter,
+    Demand,
+    calls_of,
+    endpoint_of,
+    waiting_of,
+)
 from caretaker.s3refresh.conditions import queue_of
-from caretaker.s3refresh.debounce import UNKNOWN
+from caretaker.s3refresh.debounce import UNKNOWN, TargetState
 from caretaker.s3refresh.metrics import count
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh
 from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 from caretaker.s3refresh.target_types import target_type_of
-from caretaker.s3refresh.targets import Tools, make
+from caretaker.s3refresh.targets import Tools, make, registry
 from caretaker.s3refresh.targets.call_slots import CallSlots
 from caretaker.s3refresh.targets.lookups import Lookups
 from caretaker.s3refresh.worker import Worker
@@ -70,13 +77,13 @@ class Writer:
             self._shared.key_ring.store(key, snapshot.setup.secret)
 
     def _note(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
-        inputs = snapshot.plan_input
+        inputs, clock = snapshot.plan_input, time.monotonic()
         shares = inputs.discovery.by_id if target_type_of(snapshot.read.spec).limit else {}
-        busy = busy_of(plan.targets, shares, snapshot.read.options.assume_after, inputs.now)
+        busy = calls_of(plan.targets, shares, snapshot.read.options.assume_after, inputs.now, clock)
         waiting = {} if inputs.suspended else waiting_of(plan, shares, inputs.now)
         wanting = {} if inputs.suspended else timing.wanting_of(plan.targets, shares)
-        demand = Demand(busy, waiting, wanting)
-        self._shared.limiter.note(key, demand, time.monotonic(), partial(self._of.add, key))
+        demand, endpoint = Demand(busy, waiting, wanting), endpoint_of(snapshot.read.spec)
+        self._shared.limiter.note(key, demand, clock, partial(self._of.add, key), endpoint)
 
     async def _keep_finalizer(self, key: Key, snapshot: Snapshot) -> None:
         """Our finalizer stands while spec.onDelete is Flush, and not otherwise. Raises Conflict after a
@@ -108,15 +115,20 @@ class Writer:
             if self._recalled.is_set():
                 return
             limiter, recalled = self._shared.limiter, self._recalled
-            now, clock = time.time(), time.monotonic()
+            now, clock, types = time.time(), time.monotonic(), registry().spec
+
+            def recorded(raw: RawRefresh) -> tuple[tuple[TargetState, ...], str]:
+                read = resource.read(raw, types)
+                return resource.targets_of(read, now), endpoint_of(read.spec)
+
             every, _ = await self._of.client.list(
                 S3_AGGREGATED_REFRESH.path(self._of.namespace),
                 RawRefresh,
-                each=lambda raw: resource.targets_of(raw, now),
+                each=recorded,
                 page=LISTED_AT_ONCE,
             )
-            for targets in every:
-                limiter.recall(targets, GATEWAY_SECONDS * self._of.scale, now, clock)
+            for targets, endpoint in every:
+                limiter.recall(targets, GATEWAY_SECONDS * self._of.scale, now, clock, endpoint)
             recalled.set()
 
     async def _worker(self, key: Key, uid: str) -> Worker:
@@ -160,16 +172,19 @@ class Writer:
         worker.inspector.dead = queue_view.uncovered(queue_of(snapshot)) > 0
         worker.settle(plan, taken.results)
         if target_type_of(snapshot.read.spec).limit:
-            self._called(plan, taken, clock)
+            self._called(plan, taken, clock, endpoint_of(snapshot.read.spec))
         memory.matched = count(self._of.metrics, taken, plan, memory.matched)
         if over:
             await self._release(key)
 
-    def _called(self, plan: Plan, taken: PlanInput, clock: float) -> None:
-        """Record each call twice: when it is made, and when it may have been accepted."""
+    def _called(self, plan: Plan, taken: PlanInput, clock: float, endpoint: str) -> None:
+        """Record each call twice: when it is made, and when it may have been accepted. A target that is not
+        of `endpoint`, but of an earlier one of the spec, is no share there."""
         accepted = [one.target for one in taken.results if one.code in ("", UNKNOWN)]
-        for name in (*accepted, *(share.id for share, _ in plan.calls)):
-            self._shared.limiter.called(name, clock)
+        shares = taken.discovery.by_id
+        known = [name for name in accepted if name in shares]
+        for name in (*known, *(share.id for share, _ in plan.calls)):
+            self._shared.limiter.called(name, clock, endpoint)
 
     async def _release(self, key: Key) -> None:
         """Take our finalizer off: the resource goes."""

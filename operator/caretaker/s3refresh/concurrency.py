@@ -2,16 +2,18 @@
 first; after its turn it waits behind the others, even if it is still dirty.
 
 Pure. Inputs: each resource's targets as of its last pass; times are seconds of a clock that never goes back.
+Gateways and shares have names that an endpoint has answered. A tenant may control its endpoint, so names of
+different endpoints are different things.
 Lost with the process; the next one counts anew from the records of the API server.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from caretaker.api.s3refresh import Spec
 from caretaker.s3refresh import timing
 from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, TargetState, called_at
 from caretaker.s3refresh.match import Share
@@ -21,6 +23,8 @@ from caretaker.s3refresh.snapshot import Plan
 PATIENCE_SECONDS: Final = 30.0
 # A gateway ignores a refresh that it accepts within this time of another refresh of the same share.
 GATEWAY_SECONDS: Final = 60.0
+# For how long calls of others count, or for one's own assumeAfter, if that is longer. Theirs may be a day.
+OTHERS_SECONDS: Final = 900.0
 
 
 class Key(Hashable, Protocol):
@@ -32,25 +36,26 @@ class Key(Hashable, Protocol):
 class Demand(msgspec.Struct, frozen=True):
     """What a plan asks of the gateways, by group.
 
-    busy     its calls
+    busy     its calls: when each was accepted; inf = not yet
     waiting  since when its first due target waits for a slot
     wanting  its dirty targets, which need a slot now or later
     """
 
-    busy: Mapping[str, int] = {}
+    busy: Mapping[str, Sequence[float]] = {}
     waiting: Mapping[str, float] = {}
     wanting: Mapping[str, int] = {}
 
 
 class _Stand:
-    """One resource at the gateways."""
+    """One resource at the gateways of an endpoint."""
 
     noted: float  # when its last plan was noted
     on_free: Callable[[], None]
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
         self.demand = Demand()  # of the plan that was noted last
-        self.recorded: Mapping[str, int] = {}  # group -> its calls as last recorded in status
+        self.recorded: Mapping[str, Sequence[float]] = {}  # `busy` as last recorded in status
         self.unrecorded: float | None = None  # since when the noted plan is not recorded; None = it is
 
     def counts(self, clock: float) -> bool:
@@ -59,46 +64,65 @@ class _Stand:
 
 
 class ConcurrencyLimiter:
-    """All resources."""
+    """All resources. `endpoint`: see endpoint_of()."""
 
     def __init__(self) -> None:
         self._stands: dict[Key, _Stand] = {}
-        self._called: dict[str, float] = {}  # a file share's id -> when its last call may have been accepted
+        # (endpoint, a file share's id) -> when its last call may have been accepted; the oldest comes first
+        self._called: dict[tuple[str, str], float] = {}
 
-    def called(self, share: str, clock: float) -> None:
+    def called(self, share: str, clock: float, endpoint: str = "") -> None:
         """A refresh of the file share was requested, or may have been accepted, at this time."""
-        self._called[share] = max(clock, self._called.get(share, clock))
+        self._called[endpoint, share] = max(clock, self._called.pop((endpoint, share), clock))
 
-    def recall(self, targets: Iterable[TargetState], interval: float, now: float, clock: float) -> None:
+    def recall(
+        self, targets: Iterable[TargetState], interval: float, now: float, clock: float, endpoint: str = ""
+    ) -> None:
         """Take over targets that another process recorded. A call that may have been within `interval`, with
         any clock skew, counts as made now. If its outcome is unknown, it counts as made when it can no longer
         be accepted."""
         for target in targets:
             at = called_at(target)
             if at and now - at < interval + CLOCK_SKEW_SECONDS:
-                self.called(target.id, clock + (CALL_SECONDS if target.claim is not None else 0.0))
+                self.called(target.id, clock + (CALL_SECONDS if target.claim is not None else 0.0), endpoint)
 
-    def held(self, shares: Iterable[Share], interval: float, clock: float) -> dict[str, float]:
+    def held(
+        self, shares: Iterable[Share], interval: float, clock: float, endpoint: str = ""
+    ) -> dict[str, float]:
         """Share id -> seconds until `interval` has passed since the last call of any resource: the gateway
-        counts by share. Buckets have no gateway."""
-        ago = {share.id: clock - self._called.get(share.id, -math.inf) for share in shares if share.arn}
+        counts by share. Buckets have no gateway. Older calls are forgotten."""
+        while self._called and clock - self._called[oldest := next(iter(self._called))] >= interval:
+            del self._called[oldest]
+        called = {
+            share.id: self._called.get((endpoint, share.id), -math.inf) for share in shares if share.arn
+        }
+        ago = {name: clock - at for name, at in called.items()}
         return {name: interval - passed for name, passed in ago.items() if passed < interval}
 
     def free(
-        self, key: Key, busy: Mapping[str, int], groups: Iterable[str], limit: int, clock: float
+        self,
+        key: Key,
+        busy: Mapping[str, int],
+        groups: Iterable[str],
+        limit: int,
+        clock: float,
+        *,
+        assume_after: float = math.inf,
+        endpoint: str = "",
     ) -> dict[str, int]:
         """How many calls `key` may start in each group: the limit, less its own calls (`busy`), those of the
-        others, and the slots of resources that have waited for longer."""
+        others, and the slots of resources that have waited for longer. Calls of others count for at most
+        `assume_after` seconds."""
         own = self._stands.get(key)
+        others = self._others(key, endpoint)
         free = {}
         for group in groups:
             left = limit - busy.get(group, 0)
-            mine = own.demand.waiting.get(group) if own is not None else None
-            for other, stand in self._stands.items():
-                if other == key:
-                    continue
+            mine = own.demand.waiting.get(group) if own is not None and own.endpoint == endpoint else None
+            for other, stand in others:
                 counts = stand.counts(clock)
-                left -= (stand.demand.busy if counts else stand.recorded).get(group, 0)
+                calls = (stand.demand.busy if counts else stand.recorded).get(group, ())
+                left -= sum(clock - accepted < assume_after for accepted in calls)
                 theirs = stand.demand.waiting.get(group)
                 fresh = counts and clock - stand.noted < PATIENCE_SECONDS
                 if theirs is not None and fresh and (mine is None or (theirs, other) < (mine, key)):
@@ -106,20 +130,27 @@ class ConcurrencyLimiter:
             free[group] = max(left, 0)
         return free
 
-    def rivals(self, key: Key, groups: Iterable[str]) -> dict[str, int]:
+    def rivals(self, key: Key, groups: Iterable[str], endpoint: str = "") -> dict[str, int]:
         """Group -> number of dirty targets of other resources."""
-        stands = [stand for other, stand in self._stands.items() if other != key]
+        stands = [stand for _, stand in self._others(key, endpoint)]
         return {group: sum(stand.demand.wanting.get(group, 0) for stand in stands) for group in groups}
 
-    def note(self, key: Key, demand: Demand, clock: float, on_free: Callable[[], None]) -> None:
+    def note(
+        self, key: Key, demand: Demand, clock: float, on_free: Callable[[], None], endpoint: str = ""
+    ) -> None:
         """Note the calls and waits of a resource's plan. They are provisional until recorded(). Waiting
         resources are notified when a slot becomes free."""
-        stand = self._stands.setdefault(key, _Stand())
+        if key in self._stands and self._stands[key].endpoint != endpoint:
+            self.forget(key)
+        stand = self._stands.setdefault(key, _Stand(endpoint))
         stand.unrecorded = clock if stand.unrecorded is None else stand.unrecorded
         before, stand.demand = stand.demand, demand
         stand.noted, stand.on_free = clock, on_free
         left = before.waiting.keys() - demand.waiting.keys()
-        self._notify(key, left | {group for group, n in before.busy.items() if demand.busy.get(group, 0) < n})
+        fewer = {
+            group for group, calls in before.busy.items() if len(demand.busy.get(group, ())) < len(calls)
+        }
+        self._notify(key, endpoint, left | fewer)
 
     def recorded(self, key: Key) -> None:
         """The noted plan of this resource was written to status."""
@@ -130,13 +161,25 @@ class ConcurrencyLimiter:
         """`key` is gone."""
         stand = self._stands.pop(key, None)
         if stand is not None:
-            self._notify(key, {*stand.demand.busy, *stand.demand.waiting})
+            self._notify(key, stand.endpoint, {*stand.demand.busy, *stand.demand.waiting})
 
-    def _notify(self, key: Key, groups: Iterable[str]) -> None:
+    def _others(self, key: Key, endpoint: str) -> list[tuple[Key, _Stand]]:
+        return [
+            (other, stand)
+            for other, stand in self._stands.items()
+            if other != key and stand.endpoint == endpoint
+        ]
+
+    def _notify(self, key: Key, endpoint: str, groups: Iterable[str]) -> None:
         freed = set(groups)
-        for other, stand in self._stands.items():
-            if other != key and freed & stand.demand.waiting.keys():
+        for _, stand in self._others(key, endpoint):
+            if freed & stand.demand.waiting.keys():
                 stand.on_free()
+
+
+def endpoint_of(spec: Spec | None) -> str:
+    """The endpoint that a resource's gateways are known from; "" = AWS's own, or the operator's setting."""
+    return spec.aws.endpoint_url("storagegateway") if spec is not None else ""
 
 
 def busy_of(
@@ -144,15 +187,27 @@ def busy_of(
 ) -> dict[str, int]:
     """Calls of these targets that count at their gateways: claimed, or in flight for less than
     `assume_after` seconds."""
-    return Counter(
-        shares[target.id].group
-        for target in targets
-        if target.id in shares
-        and (
-            target.claim is not None
-            or (target.in_flight is not None and now - target.in_flight.accepted_at < assume_after)
-        )
-    )
+    return {group: len(calls) for group, calls in calls_of(targets, shares, assume_after, now, 0.0).items()}
+
+
+def calls_of(
+    targets: Iterable[TargetState],
+    shares: Mapping[str, Share],
+    assume_after: float,
+    now: float,
+    clock: float,
+) -> dict[str, list[float]]:
+    """See busy_of(); Demand.busy, with the clock's time that is `now`."""
+    found: dict[str, list[float]] = {}
+    for target in targets:
+        if target.id not in shares or (target.claim is None and target.in_flight is None):
+            continue
+        accepted = math.inf
+        if target.claim is None and target.in_flight is not None:
+            accepted = target.in_flight.accepted_at - now + clock
+        if clock - accepted < assume_after:
+            found.setdefault(shares[target.id].group, []).append(accepted)
+    return found
 
 
 def waiting_of(plan: Plan, shares: Mapping[str, Share], now: float) -> dict[str, float]:

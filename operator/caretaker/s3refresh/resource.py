@@ -77,10 +77,9 @@ class Read(msgspec.Struct, frozen=True):
         return self.meta.deletion_timestamp is not None and FINALIZER in (self.meta.finalizers or ())
 
 
-def targets_of(raw: RawRefresh, now: float) -> tuple[TargetState, ...]:
+def targets_of(read: Read, now: float) -> tuple[TargetState, ...]:
     """The targets in its status; none if the status cannot be decoded."""
-    status = _status(raw)
-    return tuple(decode_target(one, now) for one in status.targets) if status is not None else ()
+    return tuple(decode_target(one, now) for one in read.status.targets)
 
 
 def _status(raw: RawRefresh) -> Status | None:

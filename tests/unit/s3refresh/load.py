@@ -15,7 +15,7 @@ import msgspec
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import resource
-from caretaker.s3refresh.concurrency import ConcurrencyLimiter, Demand, busy_of, waiting_of
+from caretaker.s3refresh.concurrency import ConcurrencyLimiter, Demand, busy_of, calls_of, waiting_of
 from caretaker.s3refresh.debounce import Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EMPTY, Scope
@@ -122,16 +122,16 @@ class Resource:
             results=results,
             running=frozenset(self.running),
             times=self._tracker.times(targets, now),
-            free=load.limiter.free(self.key, busy, [GATEWAY], 1, now),
+            free=load.limiter.free(self.key, busy, [GATEWAY], 1, now, assume_after=options.assume_after),
             rivals=load.limiter.rivals(self.key, [GATEWAY]),
             jitter=0.5,
         )
         made = plan(snapshot)
         self._tracker.update(targets, now)
-        busy = busy_of(made.targets, self.shares, options.assume_after, wall)
+        calls = calls_of(made.targets, self.shares, options.assume_after, wall, now)
         waiting = waiting_of(made, self.shares, wall)
         wanting = wanting_of(made.targets, self.shares)
-        demand = Demand(busy, waiting, wanting)
+        demand = Demand(calls, waiting, wanting)
         load.limiter.note(self.key, demand, now, lambda: load.soon(self, load.now))
         self._stored = [resource.encode_target(target, made.phases[target.id]) for target in made.targets]
         load.limiter.recorded(self.key)

@@ -1,11 +1,19 @@
 """Whose turn it is at a gateway."""
 
+import math
 from typing import Any
 
 import pytest
 
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter, Demand, busy_of, waiting_of
+from caretaker.s3refresh.concurrency import (
+    PATIENCE_SECONDS,
+    ConcurrencyLimiter,
+    Demand,
+    busy_of,
+    calls_of,
+    waiting_of,
+)
 from caretaker.s3refresh.debounce import Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.folders import Request, Scope
 from caretaker.s3refresh.match import Share
@@ -24,10 +32,12 @@ class Line:
         self.limiter = ConcurrencyLimiter()
         self.told: list[Key] = []
 
-    def note(self, key: Key, busy: int = 0, since: float | None = None, clock: float = 0.0) -> None:
+    def note(
+        self, key: Key, busy: int = 0, since: float | None = None, clock: float = 0.0, endpoint: str = ""
+    ) -> None:
         waiting = {} if since is None else {G: since}
-        demand = Demand({G: busy} if busy else {}, waiting, {G: len(waiting)})
-        self.limiter.note(key, demand, clock, lambda: self.told.append(key))
+        demand = Demand({G: [math.inf] * busy} if busy else {}, waiting, {G: len(waiting)})
+        self.limiter.note(key, demand, clock, lambda: self.told.append(key), endpoint)
 
     def free(self, key: Key, busy: int = 0, limit: int = 1, clock: float = 0.0) -> int:
         return self.limiter.free(key, {G: busy} if busy else {}, [G], limit, clock)[G]
@@ -133,6 +143,53 @@ def test_claims_count_and_refreshes_in_flight_until_they_are_taken_to_have_ended
         TargetState("gone", claim=Claim("c", "me", 0.0, CALL, 0.0)),
     ]
     assert busy_of(targets, shares, assume_after=60, now=120.0) == {G: 2}
+    assert calls_of(targets, shares, assume_after=60, now=120.0, clock=30.0) == {G: [math.inf, 10.0]}
+
+
+def test_calls_of_others_count_for_a_bounded_time() -> None:
+    """Another resource may assume that its refreshes take a day."""
+    limiter, day = ConcurrencyLimiter(), 24 * 3600.0
+    target, share = TargetState("s1", in_flight=InFlight("", NOW, CALL)), SHARES[0]
+    busy = calls_of([target], {"s1": share}, assume_after=day, now=NOW + 5 * 3600, clock=5 * 3600.0)
+    limiter.note(A, Demand(busy), 5 * 3600.0, lambda: None)
+    limiter.recorded(A)
+    free = [limiter.free(B, {}, [G], 1, at, assume_after=60.0)[G] for at in (59.0, 60.0, 5 * 3600.0)]
+    assert free == [0, 1, 1]
+    assert limiter.free(B, {}, [G], 1, 5 * 3600.0, assume_after=day) == {G: 0}
+
+
+def test_names_of_another_endpoint_are_other_gateways_and_other_shares() -> None:
+    line, limiter = Line(), ConcurrencyLimiter()
+    line.note(A, busy=1, since=10, endpoint="https://evil.example")
+    assert line.free(B) == 1
+    assert line.limiter.rivals(B, [G]) == {G: 0}
+    assert line.limiter.free(B, {}, [G], 1, 0.0, endpoint="https://evil.example") == {G: 0}
+    line.note(B, since=20)
+    line.limiter.forget(A)
+    assert line.told == []
+    limiter.called("s1", 100.0, "https://evil.example")
+    limiter.recall([TargetState("s2", last=LastCall(NOW, NOW))], 60.0, NOW, 100.0, "https://evil.example")
+    assert limiter.held(SHARES, 60.0, clock=110.0) == {}
+    assert limiter.held(SHARES, 60.0, 110.0, "https://evil.example") == {"s1": 50.0, "s2": 50.0}
+
+
+def test_a_resource_that_changes_its_endpoint_leaves_the_line_of_the_former() -> None:
+    line = Line()
+    line.note(A, busy=1, since=10)
+    line.note(B, since=20)
+    line.note(A, endpoint="https://other.example")
+    assert line.told == [B]
+    assert line.free(B) == 1
+    assert line.limiter.free(A, {}, [G], 1, 0.0) == {G: 0}, "B has been there for longer"
+
+
+def test_calls_that_no_share_waits_for_any_more_are_forgotten() -> None:
+    limiter = ConcurrencyLimiter()
+    for number in range(1000):
+        limiter.called(f"s{number}", clock=float(number))
+        limiter.called("s0", clock=float(number))
+    assert limiter.held(SHARES, 60.0, clock=999.0) == {}
+    assert len(limiter._called) == 61
 
 
 SHARES = [Share(id=name, arn=f"arn:{name}", bucket="b", group=G) for name in ("s1", "s2")]

@@ -63,6 +63,37 @@ async def test_discovery_is_complete_only_with_every_share(untold: int, circling
         assert msgspec.structs.replace(found, shares=()).faults == ()
 
 
+@pytest.mark.parametrize(
+    ("member", "name"),
+    [
+        ("FileShareId", "share-1/../x"),
+        ("FileShareId", "share-" + "1" * 100),
+        ("GatewayARN", "arn:aws:storagegateway:eu-west-1:111122223333:gateway/"),
+        ("GatewayARN", "sgw-1"),
+        ("FileShareARN", "arn:aws:storagegateway:eu-west-1:111122223333:share/share-1\n"),
+    ],
+)
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "described"])
+async def test_a_name_that_has_not_the_form_of_aws_makes_the_answer_unreadable(
+    member: str, name: str, listed: bool
+) -> None:
+    """The endpoint may be a tenant's. Names become ids, and keys that resources share."""
+
+    class Odd(Gateway):
+        async def list_file_shares(self, **_: Any) -> Any:
+            found = (await super().list_file_shares())["FileShareInfoList"]
+            return {"FileShareInfoList": [one | ({member: name} if listed else {}) for one in found]}
+
+        def described(self, arns: Sequence[str]) -> list[dict[str, str]]:
+            return [one | {member: name} for one in super().described(arns)]
+
+    client, spec = Odd([1], [], circling=False), Spec(shares=SharesSpec(discover=Discover()))
+    found = await StorageGatewayShares({"eu-west-1": client}, spec).discover()  # type: ignore[dict-item]
+    assert (found.complete, found.shares) == (False, ())
+    assert "UnreadableAnswer" in found.faults[0]
+    assert name not in found.faults[0]
+
+
 class Endless:
     """Lists another share on every page, and describes each more than once, and others, too."""
 

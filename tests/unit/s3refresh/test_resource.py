@@ -137,11 +137,11 @@ def test_where_resources_are() -> None:
 
 def test_the_targets_on_record() -> None:
     status = {"targets": [{"id": "t", "dirty": {"since": "yesterday", "all": True}}, {"id": "u"}]}
-    assert targets_of(raw(status=status), 9.0) == (
+    assert targets_of(read(raw(status=status)), 9.0) == (
         TargetState("t", dirty=DirtyScope(9.0, EVERYTHING)),
         TargetState("u"),
     )
-    assert targets_of(raw(status={"targets": "none"}), 9.0) == ()
+    assert targets_of(read(raw(status={"targets": "none"})), 9.0) == ()
 
 
 def test_a_status_that_somebody_else_wrote_counts_as_lost() -> None:

@@ -4,6 +4,7 @@ Inputs: clients for each region, the spec. Lists are paged, descriptions asked f
 region or a share that cannot be read makes the discovery incomplete instead of making its shares unknown.
 """
 
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, Literal
 
@@ -29,6 +30,14 @@ from caretaker.s3refresh.targets import TargetClient, Tools
 # "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
 DESCRIBED_AT_ONCE: Final = 10
 DESCRIBE: Final = "DescribeFileShares"  # of NFS or SMB
+# Names become ids in status, and keys that resources share. The CRD has the same forms.
+_ID: Final = "[A-Za-z0-9-]{1,64}"
+_ARN: Final = "arn:aws[a-z-]{0,20}:storagegateway:[a-z0-9-]{1,40}:[0-9]{12}:"
+_NAMES: Final = {
+    "FileShareARN": re.compile(f"{_ARN}share/{_ID}"),
+    "FileShareId": re.compile(_ID),
+    "GatewayARN": re.compile(f"{_ARN}gateway/{_ID}"),
+}
 AVAILABLE: Final = "AVAILABLE"
 # The service also sends it for a gateway that it cannot reach.
 GATEWAY_REFUSES: Final = "InvalidGatewayRequestException"
@@ -244,6 +253,7 @@ class StorageGatewayShares(TargetClient):
             call = client.list_file_shares
             async for page in pages(call, by="NextMarker", sent_as="Marker", kept=kept, **only):
                 for one in page["FileShareInfoList"]:
+                    _check_names(one)
                     meant = not wanted or one["FileShareARN"] in wanted
                     if meant and one.get("FileShareType", "NFS") in protocols:
                         yield one
@@ -270,9 +280,22 @@ def _all(found: Sequence[FileShare], asked: Sequence[str]) -> Sequence[FileShare
     described = {one["FileShareARN"]: one for one in found}
     missing = set(asked) - described.keys()
     if missing:
-        fault = f"the answer cannot be read: it lacks {min(missing)}"
-        raise AwsError(ErrorClass.TRANSIENT, UNREADABLE, fault, service="storagegateway", operation=DESCRIBE)
+        raise _unreadable(f"it lacks {min(missing)}")
+    for arn in asked:
+        _check_names(described[arn])
     return [described[arn] for arn in asked]
+
+
+def _check_names(one: FileShare | FileShareInfo) -> None:
+    """Raises if a name has not the form of AWS. The text quotes nothing of the response."""
+    for member, form in _NAMES.items():
+        if (name := one.get(member)) and not form.fullmatch(str(name)):
+            raise _unreadable(f"{member} has not the form of one")
+
+
+def _unreadable(fault: str) -> AwsError:
+    message = f"the answer cannot be read: {fault}"
+    return AwsError(ErrorClass.TRANSIENT, UNREADABLE, message, service="storagegateway", operation=DESCRIBE)
 
 
 def _perhaps_a_folder(error: AwsError) -> bool:
