@@ -165,8 +165,9 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         found = await self._probed(mine, found)
         if policy_state is not None:
             found = self._enforcing(mine, found, policy_state)
-        inputs = found.status_input, found.plan_input, found.age, found.targets
-        return Snapshot(*inputs, policy_state, wanting, found.lost, events=events)
+        status_input, plan_input = found.status_input, found.plan_input
+        age, targets, lost = found.age, found.targets, found.lost
+        return Snapshot(status_input, plan_input, age, targets, policy_state, wanting, lost, events=events)
 
     def _wanting(self, every: Iterable[Read]) -> frozenset[str]:
         """The policies that probe."""
