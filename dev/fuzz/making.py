@@ -87,8 +87,15 @@ def prepared(
     limit: int, prepare: Callable[[bytes], Any], call: Callable[[Any], Any], *of: Any, schema: str = ""
 ) -> Inputs:
     """What `prepare` makes of the input is not judged: another subject does, or it is in a thread."""
-    raw = of_json(limit, prepare, *of, schema=schema, whole=True)
+    return _prepared(of_json(limit, prepare, *of, schema=schema, whole=True), call)
 
+
+def prepared_text(limit: int, prepare: Callable[[str], Any], call: Callable[[Any], Any]) -> Inputs:
+    """prepared() of a text."""
+    return _prepared(of_text(limit, prepare), call)
+
+
+def _prepared(raw: Inputs, call: Callable[[Any], Any]) -> Inputs:
     def make(recipe: Recipe) -> tuple[Call, int]:
         ready, size = raw.make(recipe)
         found = ready()

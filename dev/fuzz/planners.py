@@ -35,9 +35,11 @@ from caretaker.imds.verify import Probing
 from caretaker.s3refresh import plan as refresh_plan
 from caretaker.s3refresh import snapshot as refresh_snapshot
 from caretaker.s3refresh.debounce import TargetState
-from caretaker.s3refresh.envelope import Parsed
-from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.envelope import ObjectEvent, Parsed
+from caretaker.s3refresh.folders import Scope, of_folder
+from caretaker.s3refresh.match import EventMatcher, Share, by_bucket
 from caretaker.s3refresh.options import DebounceOptions
+from caretaker.s3refresh.receiver import PASS_EVENTS
 from fuzz import fleet
 from fuzz.fleet import NOW
 
@@ -184,3 +186,46 @@ def refresh(parsed: Parsed, shares: dict[str, list[Share]]) -> Any:
         (), False, found, Filter(), DebounceOptions(), "o", "p", NOW, messages=(message,)
     )
     return msgspec.json.encode(refresh_plan.plan(snapshot).targets)
+
+
+def storm(key: str) -> refresh_snapshot.PlanInput:
+    """As many messages as a pass takes, each of another key like this one, for 64 shares of one bucket. The
+    targets were marked by a pass before; the events are matched, as they are before a plan is made."""
+    shares = tuple(
+        Share(f"share-{number}", "", "media", "in/" * (number % 2), f"g{number}") for number in range(64)
+    )
+    found = refresh_snapshot.Discovery(complete=True, shares=shares)
+    before = refresh_snapshot.PlanInput(
+        (), True, found, Filter(), DebounceOptions(), "o", "p", NOW, resync_on_start=False
+    )
+    first = refresh_plan.plan(msgspec.structs.replace(before, messages=_messages(f"a{key}")))
+    messages = _messages(key)
+    matcher = EventMatcher(before.filter, by_bucket(shares))
+    concerned = {message.id: matcher.add(message.events) for message in messages}
+    return msgspec.structs.replace(
+        before,
+        first=False,
+        targets=first.targets,
+        now=NOW + 900,
+        free=dict.fromkeys((share.group for share in shares), 1),
+        messages=messages,
+        matches=matcher.matches(),
+        concerned=concerned,
+    )
+
+
+def _messages(key: str) -> tuple[refresh_snapshot.Message, ...]:
+    return tuple(
+        refresh_snapshot.Message(number, (ObjectEvent("ObjectCreated", "media", one),))
+        for number, one in enumerate(distinct(key))
+    )
+
+
+def distinct(key: str) -> list[str]:
+    """As many keys as a pass takes, below two prefixes. They differ in every folder."""
+    return [f"in/in/{number:x}{key}".replace("/a", f"/{number:x}") for number in range(PASS_EVENTS)]
+
+
+def merged(key: str) -> list[Scope]:
+    """The folders of a pass that one step of the matching merges."""
+    return [of_folder(one.rpartition("/")[0]) for one in distinct(key)]

@@ -41,13 +41,25 @@ from caretaker.obs import log
 from caretaker.obs.series import LabelLimiter
 from caretaker.runtime.events import cut, event_name
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import envelope, match
+from caretaker.s3refresh import envelope, folders, match
+from caretaker.s3refresh import plan as refresh_plan
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.targets import registry
 from fuzz import answers, fleet, marks, planners, s3samples, samples
 from fuzz.cost import SECONDS
-from fuzz.making import MIB, OBJECT, READ_ERRORS, Subject, of_json, of_text, planner, prepared, sound
+from fuzz.making import (
+    MIB,
+    OBJECT,
+    READ_ERRORS,
+    Subject,
+    of_json,
+    of_text,
+    planner,
+    prepared,
+    prepared_text,
+    sound,
+)
 
 TEMPLATE: Final = 256 * 1024
 KEY: Final = 1024
@@ -266,6 +278,8 @@ SUBJECTS: Final[dict[str, Subject]] = {
         prepared(MIB, _message_to_plan, lambda parsed: planners.refresh(parsed, SHARES), samples.S3)
     ),
     "s3-garbage": Subject(of_text(MIB, envelope.parse)),
+    "s3-shares": Subject(prepared_text(KEY - 16, planners.storm, refresh_plan.plan)),
+    "s3-merge": Subject(prepared_text(KEY - 16, planners.merged, lambda scopes: folders.merge(*scopes))),
     "s3-key": Subject(of_text(KEY - 3, _key)),
     "s3-spec": Subject(of_json(OBJECT, _refresh, s3samples.REFRESH, schema="s3aggregatedrefreshes.spec")),
     "s3-status": Subject(
