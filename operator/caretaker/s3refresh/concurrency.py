@@ -114,26 +114,28 @@ class ConcurrencyLimiter:
         others, and the slots of resources that have waited for longer. Calls of others count for at most
         `assume_after` seconds."""
         own = self._stands.get(key)
-        others = self._others(key, endpoint)
-        free = {}
-        for group in groups:
-            left = limit - busy.get(group, 0)
-            mine = own.demand.waiting.get(group) if own is not None and own.endpoint == endpoint else None
-            for other, stand in others:
-                counts = stand.counts(clock)
-                calls = (stand.demand.busy if counts else stand.recorded).get(group, ())
-                left -= sum(clock - accepted < assume_after for accepted in calls)
-                theirs = stand.demand.waiting.get(group)
-                fresh = counts and clock - stand.noted < PATIENCE_SECONDS
-                if theirs is not None and fresh and (mine is None or (theirs, other) < (mine, key)):
-                    left -= 1
-            free[group] = max(left, 0)
-        return free
+        mine = own.demand.waiting if own is not None and own.endpoint == endpoint else {}
+        left = {group: limit - busy.get(group, 0) for group in groups}
+        for other, stand in self._others(key, endpoint):
+            counts = stand.counts(clock)
+            for group, calls in (stand.demand.busy if counts else stand.recorded).items():
+                if group in left:
+                    left[group] -= sum(clock - accepted < assume_after for accepted in calls)
+            if not counts or clock - stand.noted >= PATIENCE_SECONDS:
+                continue
+            for group, theirs in stand.demand.waiting.items():
+                if group in left and (group not in mine or (theirs, other) < (mine[group], key)):
+                    left[group] -= 1
+        return {group: max(slots, 0) for group, slots in left.items()}
 
     def rivals(self, key: Key, groups: Iterable[str], endpoint: str = "") -> dict[str, int]:
         """Group -> number of dirty targets of other resources."""
-        stands = [stand for _, stand in self._others(key, endpoint)]
-        return {group: sum(stand.demand.wanting.get(group, 0) for stand in stands) for group in groups}
+        found = dict.fromkeys(groups, 0)
+        for _, stand in self._others(key, endpoint):
+            for group, wanting in stand.demand.wanting.items():
+                if group in found:
+                    found[group] += wanting
+        return found
 
     def note(
         self, key: Key, demand: Demand, clock: float, on_free: Callable[[], None], endpoint: str = ""
