@@ -79,6 +79,7 @@ class QueueConsumer:
     deleted     messages, repetitions included
     malformed   its messages that cannot be read
     long_polls  limits those of many queues; None = nothing does
+    namespace   of its first reader
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class QueueConsumer:
         on_change: Callable[[], None],
         long_polls: LongPolls | None = None,
         scale: float = 1.0,
+        namespace: str = "",
     ) -> None:
         self.connected = False
         self.deleted = 0
         self.malformed = MalformedLog()
         self.long_polls = long_polls
+        self.namespace = namespace
         self._sqs = sqs
         self._url = url
         self._on_change = on_change
@@ -154,8 +157,8 @@ class QueueConsumer:
     ) -> tuple[list[T], BaseException | None]:
         """(the results of so many calls of `receive` at a time, the first error). A long poll waits for its
         turn: `receive` gets the seconds that it may take."""
-        turn = self.long_polls.slot(wait) if wait and self.long_polls else contextlib.nullcontext(wait)
-        async with turn as seconds:
+        polls = self.long_polls if wait else None
+        async with polls.slot(self.namespace, wait) if polls else contextlib.nullcontext(wait) as seconds:
             receives = (receive(seconds) for _ in range(width))
             answers = await asyncio.gather(*receives, return_exceptions=True)
         error = next((one for one in answers if isinstance(one, BaseException)), None)
@@ -163,6 +166,8 @@ class QueueConsumer:
 
     def received_all(self) -> None:
         """Receives have come back, and none has failed."""
+        if self.long_polls is not None:
+            self.long_polls.add(self.namespace, self)
         self._recovered(RECEIVE)
         if not self.connected:
             self.connected = True
@@ -172,6 +177,8 @@ class QueueConsumer:
         """A receive has failed, after so many failures in a row: wait. Raises anything but AwsError."""
         if not isinstance(error, AwsError):
             raise error
+        if self.long_polls is not None:
+            self.long_polls.remove(self.namespace, self)
         self._failed(RECEIVE, error)
         await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)] * self._scale)
 
@@ -236,7 +243,7 @@ class Consumers(Generic[C]):
         if address not in self._running:
             made = make()
             if made.long_polls is not None:
-                made.long_polls.queues += 1
+                made.long_polls.add(made.namespace, made)
             self._running[address] = made, asyncio.create_task(_run_forever(made), name=self._name)
         return self._running[address][0]
 
@@ -259,7 +266,8 @@ class Consumers(Generic[C]):
         for consumer, _ in ended:
             consumer.close()
             if consumer.long_polls is not None:
-                consumer.long_polls.queues -= 1
+                consumer.long_polls.remove(consumer.namespace, consumer)
+                consumer.long_polls = None
         return [task for _, task in ended]
 
 

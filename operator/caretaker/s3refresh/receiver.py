@@ -98,7 +98,8 @@ class Poller(QueueConsumer):
         messages: InFlightMessages | None = None,
     ) -> None:
         self.messages = messages or InFlightMessages()
-        super().__init__(sqs, reading.source.queue_url, self.messages.notify, long_polls)
+        notify, namespace = self.messages.notify, self.messages.namespace
+        super().__init__(sqs, reading.source.queue_url, notify, long_polls, namespace=namespace)
         self.reading = reading
         self.received = 0
         self.backlog = Backlog(self.messages)
@@ -161,7 +162,7 @@ class Poller(QueueConsumer):
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _receive(self, number: int, expected: int, wait: int) -> "_Taken":
-        with kept(self.messages.namespace):
+        with kept(self.namespace):
             with self.messages.expecting(expected):
                 messages = await self.receive(number, wait, self.reading.visibility)
             return await self._take(messages)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from caretaker.aws.errors import AwsError, ErrorClass
+from caretaker.aws.threads import LongPolls
 from caretaker.runtime.queue_consumer import LOG_SECONDS, MalformedLog, QueueConsumer
 from fakes.virtualtime import run
 
@@ -86,6 +87,15 @@ async def test_a_queue_that_cannot_be_read_is_reported_before_a_refused_deletion
     consumer.received_all()
     assert reported == ["DeleteMessageBatch", "ReceiveMessage", "DeleteMessageBatch", "DeleteMessageBatch"]
     assert consumer.connected
+
+
+async def test_a_queue_in_back_off_has_no_share_of_the_long_polls() -> None:
+    polls = LongPolls(4)
+    consumer = QueueConsumer(None, "q", lambda: None, polls, 0.0, "media")  # type: ignore[arg-type]
+    consumer.received_all()
+    assert polls.queues == {"media": {consumer}}
+    await consumer.back_off(refused("ReceiveMessage"), 0)
+    assert not polls.queues
 
 
 async def test_messages_are_deleted_in_batches_and_those_that_stay_are_not_counted() -> None:

@@ -71,10 +71,10 @@ async def idle() -> Any:
     """(SQS, the long polls) of 400 idle queues."""
     sqs: Any = Sqs()
     long_polls = LongPolls(MOST_LONG_POLLS)
-    long_polls.queues = QUEUES
     pollers = [Poller(sqs, reading(f"q{n}"), long_polls=long_polls) for n in range(QUEUES)]
     for poller in pollers:
         poller.messages.join("owner", lambda: None, owner=True)
+        long_polls.add("", poller)
     tasks = [asyncio.create_task(poller.run()) for poller in pollers]
     await settled(sqs)
     yield sqs, long_polls
@@ -123,9 +123,90 @@ async def test_a_long_poll_is_shorter_while_others_wait_for_theirs(
     queues: int, asked: int, waits: int
 ) -> None:
     long_polls = LongPolls(MOST_LONG_POLLS)
-    long_polls.queues = queues
-    async with long_polls.slot(asked) as seconds:
+    for queue in range(queues):
+        long_polls.add("", queue)
+    async with long_polls.slot("", asked) as seconds:
         assert seconds == waits
+
+
+@pytest.fixture
+async def crowd() -> Any:
+    """(long polls, those under way as (namespace, seconds, its end)) of 2,240 idle queues of one namespace
+    and one of another."""
+    long_polls, under_way = LongPolls(MOST_LONG_POLLS), list[tuple[str, int, asyncio.Event]]()
+
+    async def idle(namespace: str) -> None:
+        while True:
+            async with long_polls.slot(namespace, 20) as seconds:
+                one = (namespace, seconds, asyncio.Event())
+                under_way.append(one)
+                try:
+                    await one[2].wait()
+                finally:
+                    under_way.remove(one)
+
+    queues = ["many"] * 10 * MOST_LONG_POLLS + ["one"]
+    for number, namespace in enumerate(queues):
+        long_polls.add(namespace, number)
+    tasks = [asyncio.create_task(idle(namespace)) for namespace in queues]
+    await turns()
+    yield long_polls, under_way, tasks
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def of(namespace: str, under_way: list[tuple[str, int, asyncio.Event]]) -> list[int]:
+    return [seconds for name, seconds, _ in under_way if name == namespace]
+
+
+async def test_many_queues_of_a_namespace_take_no_long_poll_of_another(crowd: Any) -> None:
+    _, under_way, _ = crowd
+    for ended in ("one", "many", "one"):
+        assert of("one", under_way) == [20], "it neither waits nor is shorter"
+        assert of("many", under_way) == [1] * (MOST_LONG_POLLS - 1)
+        for name, _, end in under_way[:]:
+            if name == ended:
+                end.set()
+        await turns()
+
+
+async def test_a_queue_that_cannot_be_read_has_no_share(crowd: Any) -> None:
+    long_polls, under_way, tasks = crowd
+    tasks[-1].cancel()
+    await turns()
+    assert len(under_way) == MOST_LONG_POLLS - 1, "a slot is left for its next one"
+    long_polls.remove("one", len(tasks) - 1)
+    await turns()
+    assert len(of("many", under_way)) == MOST_LONG_POLLS
+
+
+async def test_a_long_poll_that_is_cancelled_leaves_its_slot_to_another(crowd: Any) -> None:
+    _, under_way, tasks = crowd
+    for task in tasks[:-1:2]:
+        task.cancel()
+    await turns()
+    assert len(under_way) == MOST_LONG_POLLS
+    assert of("one", under_way) == [20]
+
+
+async def test_more_namespaces_than_slots_take_turns() -> None:
+    long_polls, order = LongPolls(2), list[str]()
+
+    async def poll(namespace: str) -> None:
+        long_polls.add(namespace, namespace)
+        for _ in range(2):
+            async with long_polls.slot(namespace, 20) as seconds:
+                order.append(f"{namespace}{seconds}")
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*(poll(name) for name in "abcd"))
+    assert order[2:] == ["c10", "d10", "a10", "b10", "c10", "d10"]
 
 
 def test_threads_are_left_for_backlogs() -> None:

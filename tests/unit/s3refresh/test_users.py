@@ -82,6 +82,10 @@ async def test_readers_of_one_queue_share_it_in_the_first_ones_session() -> None
     ]
 
 
+def count(polls: Any) -> int:
+    return sum(map(len, polls.queues.values()))
+
+
 async def test_queues_at_endpoints_share_the_long_polls_of_their_namespace() -> None:
     """Long polls at an endpoint that hangs end late, and would keep the slots of all others."""
     aws = Aws()
@@ -100,8 +104,8 @@ async def test_queues_at_endpoints_share_the_long_polls_of_their_namespace() -> 
         one = msgspec.structs.replace(reading, target=target)
         polls[name] = queues.join(key, one, lambda: None, owner=False).long_polls
     assert [len({id(one) for one in polls.values()}), polls["1"] is polls["2"]] == [3, True]
-    assert [polls[name].queues for name in "1345"] == [2, 1, 1, 1]
+    assert [count(polls[name]) for name in "1345"] == [2, 1, 1, 1]
     await queues.leave(Key("S3AggregatedRefresh", "a", "1"))
-    assert [polls[name].queues for name in "1345"] == [1, 1, 1, 1]
+    assert [count(polls[name]) for name in "1345"] == [1, 1, 1, 1]
     await queues.close()
-    assert [polls[name].queues for name in "1345"] == [0, 0, 0, 0]
+    assert [count(polls[name]) for name in "1345"] == [0, 0, 0, 0]

@@ -39,8 +39,9 @@ class Reader(QueueConsumer):
         count: Counted,
         scale: float = 1.0,
         long_polls: LongPolls | None = None,
+        namespace: str = "",
     ) -> None:
-        super().__init__(sqs, url, self._report, long_polls, scale)
+        super().__init__(sqs, url, self._report, long_polls, scale, namespace)
         self._count = count
         self._listeners: dict[Key, tuple[Listener, Callable[[], None]]] = {}
         self._reported = (False, "", False)  # connected, problem and malformed at the last on_state
@@ -81,8 +82,7 @@ class Reader(QueueConsumer):
 
     async def _receive(self, wait: int) -> Sequence[_Received]:
         found: list[_Received] = []
-        # Its share of large answers is that of its first listener's namespace.
-        with kept(next((name.namespace for name in self._listeners), "")):
+        with kept(self.namespace):
             for one in await self.receive(BATCH, wait, VISIBILITY):
                 body = one.get("Body", "")
                 found.append((one["MessageId"], one["ReceiptHandle"], parse(body)))
@@ -130,7 +130,7 @@ class Readers(Consumers[Reader]):
 
         def made() -> Reader:
             polls = None if target.endpoint_url else self._long_polls
-            return Reader(self._aws.sqs(target), url, self._count, self._scale, polls)
+            return Reader(self._aws.sqs(target), url, self._count, self._scale, polls, name.namespace)
 
         reader = self.of_queue(target, url, made)
         reader.join(name, listener, on_state)
