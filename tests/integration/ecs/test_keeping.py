@@ -150,17 +150,19 @@ async def test_every_cluster_that_runs_the_service_and_no_other(place: EcsTasks)
     assert [c for c in place.control.calls("UpdateService") if c["code"]] == []
 
 
-async def test_an_event_of_a_cluster_without_the_service_takes_one_call(place: EcsTasks) -> None:
+async def test_an_event_of_a_new_cluster_without_the_service_takes_one_call_and_a_list(
+    place: EcsTasks,
+) -> None:
     place.cluster("one", instances=1)
     task = await place.create()
     await task.clusters({"one": 1})
     place.control.add_cluster("new")  # since the list
     place.control.clear_calls()
     await place.send(place.control.register("new"))
-    await place.until(lambda: bool(place.operations()))
+    await place.until(lambda: "DescribeServices" in place.operations())
     await place.send(place.control.register("one"))
     await task.clusters({"one": 2})
-    assert place.operations() == ["DescribeServices", *CHANGE]
+    assert place.operations() == ["ListClusters", "DescribeServices", *CHANGE]
 
 
 async def test_active_ones_are_counted_with_a_call_more_for_every_further_hundred(place: EcsTasks) -> None:

@@ -127,7 +127,8 @@ class Instances:
         self._statuses = COUNTED[counts]
         self._known: dict[str, _Known] = {}  # by ARN
         self._complete = False
-        self._heard: set[str] = set()  # instances with an event since begin()
+        self._heard: set[str] = set()  # instances with an event since begin(), MOST at most
+        self._missed = False  # there were more
 
     @property
     def complete(self) -> bool:
@@ -137,10 +138,14 @@ class Instances:
     def begin(self) -> None:
         """A list is about to be requested."""
         self._heard.clear()
+        self._missed = False
 
     def learn(self, arns: Collection[str], counts: Counts) -> None:
         """Take this list of all instances that count. Events since begin() may be newer, and stay."""
         self._statuses = COUNTED[counts]
+        if self._missed:  # it is not known of which instances the list is too old
+            self._complete = False
+            return
         for arn in {*arns, *self._known} - self._heard:
             before = self._known.get(arn, _Known())
             left_out = arn not in arns and (before.left_out or before.by_event)
@@ -151,7 +156,10 @@ class Instances:
         """Note the event; return whether the number may have changed. Repeated and late events change
         nothing."""
         counts = notice.status in self._statuses
-        self._heard.add(notice.instance)
+        if len(self._heard) < MOST:
+            self._heard.add(notice.instance)
+        elif notice.instance not in self._heard:
+            self._missed = True
         known = self._known.get(notice.instance)
         before = known or _Known()
         if before.version and notice.version and notice.version <= before.version:

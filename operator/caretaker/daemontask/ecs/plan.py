@@ -3,6 +3,7 @@
 Pure: Snapshot -> Plan. A check is due at the start; MERGE_SECONDS after the first event that changes a
 number; resyncSeconds after the last check, since events get lost; and to confirm a decrease. A failed check
 is repeated after a backoff; an error of AWS becomes the reason, the message and the remedy that are shown.
+An event of an unknown cluster leads to a list, and to a check only if the list has the cluster.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,11 @@ MERGE_SECONDS: Final = 1.0
 # Seconds until a second check confirms a large decrease: by then agents that lost ECS are back, and answers
 # are up to date.
 CONFIRM_SECONDS: Final = 60.0
+# Checks at a time: the others wait in the order in which they are due.
+CHECKS: Final = 16
+# Between two lists for events of unknown clusters. A list may lag: one that was requested so long after the
+# event counts.
+LIST_SECONDS: Final = 30.0
 # Seconds until the next try, by failures in a row: for transient errors (throttled, no answer), and for
 # errors that need an action (no permission).
 BACKOFF: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -51,8 +57,10 @@ def plan(snapshot: Snapshot) -> Plan:
     }
     listing = _list_due(snapshot)
     later = [at for at in (*due.values(), *(() if listing is None else (listing,))) if at > snapshot.clock]
+    now = sorted((at, name) for name, at in due.items() if at <= snapshot.clock)
+    free = max(CHECKS - sum(cluster.busy for cluster in snapshot.clusters.values()), 0)
     return Plan(
-        checks=tuple(sorted(name for name, at in due.items() if at <= snapshot.clock)),
+        checks=tuple(name for _, name in now[:free]),
         list=listing is not None and listing <= snapshot.clock,
         wake=min(later, default=None),
     )
@@ -94,7 +102,17 @@ def _list_due(snapshot: Snapshot) -> float | None:
         return None
     if listing.failures:
         return listing.retry
-    return listing.at + _resync(snapshot) if listing.at else snapshot.clock
+    if not listing.at:
+        return snapshot.clock
+    wait = _resync(snapshot)
+    if listing.named and not covers(listing, listing.named, snapshot.scale):
+        wait = min(wait, LIST_SECONDS * snapshot.scale)
+    return listing.at + wait
+
+
+def covers(listing: Listing, event: float, scale: float) -> bool:
+    """Whether the last list has each cluster that existed at the time of the event."""
+    return listing.begun >= event + LIST_SECONDS * scale
 
 
 def _resync(snapshot: Snapshot) -> float:

@@ -43,6 +43,8 @@ class Listing(msgspec.Struct, frozen=True):
     """The clusters of the account, where spec.ecs.clusters is empty."""
 
     at: float = 0.0  # when the last list came, 0 = never
+    begun: float = 0.0  # when it was requested
+    named: float = 0.0  # the last event of a cluster that the last list lacked, 0 = there was none
     busy: bool = False
     failure: CallFailure | None = None
     failures: int = 0

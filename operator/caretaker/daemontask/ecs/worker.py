@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from caretaker.api.conditions import EcsReason as Reason
@@ -32,7 +33,16 @@ from caretaker.daemontask.ecs.check import (
     no_service,
 )
 from caretaker.daemontask.ecs.instances import Instances, Notice
-from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, ECS, QUEUE, Plan, backoff, call_failure, unclear
+from caretaker.daemontask.ecs.plan import (
+    CONFIRM_SECONDS,
+    ECS,
+    QUEUE,
+    Plan,
+    backoff,
+    call_failure,
+    covers,
+    unclear,
+)
 from caretaker.daemontask.ecs.reader import Reader
 from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, Snapshot, unchecked
 from caretaker.daemontask.metrics import EcsMetrics
@@ -43,6 +53,17 @@ from caretaker.runtime.tasks import cancel
 logger = logging.getLogger(__name__)
 
 PAGE: Final = 100
+# Twice the quota of an account in a region (Amazon ECS service quotas).
+MOST_CLUSTERS: Final = 20_000
+MOST_NAMED: Final = 1_000  # names of unknown clusters that are kept until the next list
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """The first and the last event of an unknown cluster, by time.monotonic(); `at`: in Unix seconds."""
+
+    first: float = 0.0
+    last: float = 0.0
+    at: float = 0.0
 
 
 class Worker:
@@ -63,6 +84,7 @@ class Worker:
         self._scale = snapshot.scale
         self._instances: dict[str, Instances] = {}
         self._facts: dict[str, tuple[Facts, float]] = {}  # cluster -> facts, and since when they are gathered
+        self._named: dict[str, _Named] = {}  # clusters that events name and no list has
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serves(self, snapshot: Snapshot) -> bool:
@@ -91,6 +113,10 @@ class Worker:
             if notice.region != self.spec.aws.region or not self._concerns(notice.cluster):
                 self._metrics.events.labels("Foreign").inc()
                 continue
+            if notice.cluster not in self.clusters:
+                self._metrics.events.labels("Changed").inc()
+                news = self._name(notice.cluster) or news
+                continue
             changed = self._of(notice.cluster).changed(notice)
             self._metrics.events.labels("Changed" if changed else "Unchanged").inc()
             if changed:
@@ -102,11 +128,22 @@ class Worker:
     def _concerns(self, cluster: str) -> bool:
         return not self.spec.clusters or cluster in self.spec.clusters
 
+    def _name(self, cluster: str) -> bool:
+        """Note a cluster that the next list may have: whoever sends to the queue may name any. Whether it is
+        a new name."""
+        now = time.monotonic()
+        self.listing = replace(self.listing, named=now)
+        known = self._named.get(cluster)
+        if known is not None or len(self._named) < MOST_NAMED:
+            self._named[cluster] = _Named(now if known is None else known.first, now, time.time())
+            return known is None
+        return False  # the list is on its way already
+
     def _of(self, cluster: str) -> Instances:
         return self._instances.setdefault(cluster, Instances(self.spec.count_instances))
 
     def _mark(self, cluster: str) -> None:
-        state = self.clusters.get(cluster, ClusterState())
+        state = self.clusters[cluster]
         self.clusters[cluster] = replace(state, dirty=state.dirty or time.monotonic(), event_at=time.time())
 
     # ---------------------------------------------------------------- checks of a pass
@@ -249,6 +286,7 @@ class Worker:
         """List every cluster of the account in the region."""
         found: list[str] = []
         failure: CallFailure | None = None
+        begun = time.monotonic()
         try:
             found = await listed(self._ecs)
         except AwsError as error:
@@ -258,25 +296,35 @@ class Worker:
         except Exception as error:  # an unexpected response must not end the worker
             logger.exception("the clusters cannot be listed")
             failure = CallFailure(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
-        self._listed(found, failure)
+        self._listed(found, failure, begun)
 
-    def _listed(self, found: Sequence[str], failure: CallFailure | None) -> None:
+    def _listed(self, found: Sequence[str], failure: CallFailure | None, begun: float) -> None:
+        before = self.listing
         if failure is not None:
-            failures = self.listing.failures + 1
+            failures = before.failures + 1
             wait = backoff(failures, transient=failure.transient) * random.uniform(0.5, 1)
             retry = time.monotonic() + wait * self._scale
-            self.listing = Listing(self.listing.at, False, failure, failures, retry)
+            self.listing = replace(before, busy=False, failure=failure, failures=failures, retry=retry)
         else:
-            self.listing = Listing(at=time.monotonic())
+            self.listing = Listing(at=time.monotonic(), begun=begun, named=before.named)
             listed = set(found)
             for name, state in list(self.clusters.items()):
-                # A cluster that an event named may be newer than the list, unless it cannot even be checked.
+                # A cluster with an event may be newer than the list, unless it cannot even be checked.
                 if name not in listed and not state.busy and (not state.dirty or state.failures):
                     del self.clusters[name]
                     self._instances.pop(name, None)
                     self._facts.pop(name, None)
-            for name in found:
-                self.clusters.setdefault(name, ClusterState())
+            for name in listed - self.clusters.keys():
+                event = self._named.get(name, _Named())
+                self.clusters[name] = ClusterState(dirty=event.first, event_at=event.at)
+            full = len(self._named) >= MOST_NAMED
+            self._named = {
+                name: event
+                for name, event in self._named.items()
+                if name not in listed and not covers(self.listing, event.last, self._scale)
+            }
+            if not self._named and not full:
+                self.listing = replace(self.listing, named=0.0)
         self._on_news()
 
 
@@ -318,4 +366,6 @@ async def listed(ecs: Ecs) -> list[str]:
         if answer.get("clusterArns") is None:
             raise UnclearError("ListClusters answered without clusterArns")
         arns += answer["clusterArns"]
+        if len(arns) > MOST_CLUSTERS:
+            raise UnclearError(f"ListClusters answered with more than {MOST_CLUSTERS:,} clusters")
     return [arn.rpartition("/")[2] for arn in arns]

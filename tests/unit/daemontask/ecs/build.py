@@ -79,8 +79,8 @@ def body(**fields: Any) -> str:
     return json.dumps(event(**fields))
 
 
-def notice(instance: str = "a", status: str = "ACTIVE", version: int = 1) -> Notice:
-    return Notice(REGION, "prod", f"{INSTANCE}/prod/{instance}", status, version)
+def notice(instance: str = "a", status: str = "ACTIVE", version: int = 1, *, cluster: str = "prod") -> Notice:
+    return Notice(REGION, cluster, f"{INSTANCE}/{cluster}/{instance}", status, version)
 
 
 class Account:

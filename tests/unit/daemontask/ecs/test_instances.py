@@ -120,6 +120,23 @@ def test_memory_is_bounded_and_those_that_count_are_kept_longest(monkeypatch: py
     assert not known.complete, "too many to remember: what is not known may be either again"
 
 
+def test_of_more_events_than_are_kept_between_two_lists_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instances, "MOST", 10)
+    known = Instances("Registered")
+    known.learn(HERE, "Registered")
+    known.begin()
+    for number in range(20):
+        known.changed(notice(f"forged-{number}", "INACTIVE"))
+    assert len(known._heard) == 10
+    known.changed(notice("a", "INACTIVE", 2))
+    known.learn(HERE, "Registered")  # of before the event
+    assert not known.complete, "the next look asks for another list"
+    assert known.changed(notice("a", version=3))
+    known.begin()
+    known.learn(HERE, "Registered")
+    assert known.complete
+
+
 def test_an_instance_that_the_list_leaves_out_is_looked_at_once() -> None:
     """A placement constraint keeps the service from it: whatever its agent does makes no difference."""
     known = Instances("Active")

@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 
-from caretaker.daemontask.ecs.plan import BACKOFF, BACKOFF_REFUSED, MERGE_SECONDS, Plan, backoff, plan
+from caretaker.daemontask.ecs.plan import BACKOFF, BACKOFF_REFUSED, CHECKS, MERGE_SECONDS, Plan, backoff, plan
 from caretaker.daemontask.ecs.snapshot import ClusterState, Listing, Snapshot
 from unit.daemontask.ecs.build import CLOCK, known, snapshot, spec
 
 LOOK = ("prod",)
+LISTED = Listing(CLOCK, CLOCK)
 EVERY = spec()  # every cluster that runs the service
 
 
@@ -66,6 +67,21 @@ def one(**fields: object) -> Snapshot:
             id="and listed again at the resync",
         ),
         pytest.param(
+            snapshot(EVERY, clusters={}, listing=Listing(CLOCK - 40, CLOCK - 41, named=CLOCK - 1)),
+            Plan(list=True),
+            id="an event of an unknown cluster asks for a list at once",
+        ),
+        pytest.param(
+            snapshot(EVERY, clusters={}, listing=Listing(CLOCK - 10, CLOCK - 11, named=CLOCK - 1)),
+            Plan(wake=CLOCK + 20),
+            id="unless there was one just now",
+        ),
+        pytest.param(
+            snapshot(EVERY, clusters={}, listing=Listing(CLOCK - 10, CLOCK - 11, named=CLOCK - 41)),
+            Plan(wake=CLOCK + 290),
+            id="or one that has it for certain",
+        ),
+        pytest.param(
             snapshot(EVERY, clusters={}, listing=Listing(failures=1, retry=CLOCK + 3)),
             Plan(wake=CLOCK + 3),
             id="a list that failed waits",
@@ -82,6 +98,15 @@ def one(**fields: object) -> Snapshot:
 )
 def test_when_to_look(given: Snapshot, wanted: Plan) -> None:
     assert plan(given) == wanted
+
+
+def test_so_many_are_looked_at_at_a_time_and_those_that_waited_longest_first() -> None:
+    new = {f"a{number}": ClusterState() for number in range(100)}
+    busy = {f"b{number}": known(busy=True) for number in range(CHECKS - 3)}
+    old = {"x": known(dirty=CLOCK - 5), "y": known(dirty=CLOCK - 9)}
+    assert plan(snapshot(EVERY, clusters=new | busy | old, listing=LISTED)).checks == ("y", "x", "a0")
+    full = busy | {f"c{number}": known(busy=True) for number in range(9)}
+    assert plan(snapshot(EVERY, clusters=new | full, listing=LISTED)).checks == ()
 
 
 @pytest.mark.parametrize(("transient", "waits"), [(True, BACKOFF), (False, BACKOFF_REFUSED)])

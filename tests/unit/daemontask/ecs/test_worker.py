@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,9 +12,17 @@ from prometheus_client import CollectorRegistry
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.daemontask.ecs.check import Call, ServiceState
 from caretaker.daemontask.ecs.conditions import ready
-from caretaker.daemontask.ecs.plan import BACKOFF, BACKOFF_REFUSED, CONFIRM_SECONDS, MERGE_SECONDS, Plan, plan
-from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState
-from caretaker.daemontask.ecs.worker import Worker
+from caretaker.daemontask.ecs.plan import (
+    BACKOFF,
+    BACKOFF_REFUSED,
+    CONFIRM_SECONDS,
+    LIST_SECONDS,
+    MERGE_SECONDS,
+    Plan,
+    plan,
+)
+from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Snapshot
+from caretaker.daemontask.ecs.worker import MOST_CLUSTERS, MOST_NAMED, Worker
 from caretaker.daemontask.metrics import EcsMetrics
 from caretaker.kube.errors import NotLeader
 from unit.daemontask.ecs.build import INSTANCE, Account, notice, snapshot, spec
@@ -109,6 +118,7 @@ def test_a_cluster_that_is_gone_and_cannot_be_looked_at_is_forgotten() -> None:
         news = asyncio.Event()
         ecs: Any = Ecs(Account(), describe_services=denied)
         worker = Worker(snapshot(spec()), ecs, EcsMetrics(CollectorRegistry()), news.set)
+        worker.clusters["prod"] = ClusterState()
         worker.hear([notice("a")])
         found = []
         for asked in (Plan(("prod",)), Plan(list=True)):
@@ -292,6 +302,135 @@ def test_an_answer_that_says_too_little_is_a_failed_look_and_no_traceback(
         "Unreachable", "spec.ecs: DescribeServices answered without desiredCount", transient=True
     )
     assert caplog.records == []
+
+
+class Listed(Ecs):
+    """An account with these clusters; a list is of its time, and is held back until `go`."""
+
+    def __init__(self, *clusters: str) -> None:
+        super().__init__(Account())
+        self.clusters = list(clusters)
+        self.lists = 0
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def list_clusters(self, **_: Any) -> dict[str, Any]:
+        found = [f"arn:aws:ecs:eu-west-1:1:cluster/{name}" for name in self.clusters]
+        self.lists += 1
+        await self.go.wait()
+        return {"clusterArns": found}
+
+
+class Listener:
+    """A worker of all clusters, whose passes come when they are due. `scale`: of 30 s between two lists."""
+
+    def __init__(self, ecs: Listed, scale: float = 0.001) -> None:
+        self.ecs, self.scale = ecs, scale
+        self.news = asyncio.Event()
+        given: Any = ecs
+        self.worker = Worker(
+            msgspec.structs.replace(snapshot(spec()), scale=scale),
+            given,
+            EcsMetrics(CollectorRegistry()),
+            self.news.set,
+        )
+
+    def seen(self) -> Snapshot:
+        worker = self.worker
+        states = {"clusters": dict(worker.clusters), "listing": worker.listing}
+        return snapshot(spec(), clock=time.monotonic(), scale=self.scale, **states)
+
+    async def listed(self) -> None:
+        """As long after the first list that the next one is made at once."""
+        await self.rest()
+        past, listing = time.monotonic() - LIST_SECONDS * self.scale, self.worker.listing
+        self.worker.listing = msgspec.structs.replace(listing, at=past, begun=past)
+
+    async def rest(self) -> None:
+        """Until nothing is due but the resync."""
+        async with asyncio.timeout(10):
+            while True:
+                self.news.clear()
+                made = plan(self.seen())
+                self.worker.begin(made)
+                busy = self.worker.listing.busy or any(one.busy for one in self.worker.clusters.values())
+                wait = (made.wake or 0.0) - time.monotonic()
+                if not busy and not made.checks and wait > 60 * self.scale:
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.news.wait(), None if busy else max(wait, 0.001))
+
+
+async def test_a_cluster_that_no_list_has_is_neither_kept_nor_looked_at() -> None:
+    of = Listener(Listed("prod"), scale=0.01)
+    await of.listed()
+    calls = len(of.ecs.account.calls)
+    began = time.monotonic()
+    of.worker.hear([notice(cluster=f"forged-{number}") for number in range(5_000)])
+    assert (set(of.worker.clusters), len(of.worker._named)) == ({"prod"}, MOST_NAMED)
+    await of.rest()
+    assert (set(of.worker.clusters), of.worker._named, set(of.worker._instances)) == ({"prod"}, {}, {"prod"})
+    assert of.ecs.lists == 3, "the first one, one at once, and one that a list that lags does not defeat"
+    assert time.monotonic() - began >= LIST_SECONDS * of.scale
+    assert len(of.ecs.account.calls) == calls
+
+
+@pytest.mark.parametrize("forged", [0, 5_000])
+async def test_a_new_cluster_is_looked_at_once_the_list_has_it(forged: int) -> None:
+    of = Listener(Listed("prod"), scale=0.01)
+    await of.listed()
+    of.ecs.account.calls.clear()  # type: ignore[union-attr]
+    of.worker.hear([notice(cluster=f"forged-{number}") for number in range(forged)])
+    of.ecs.clusters.append("new")
+    of.worker.hear([notice(cluster="new")])
+    await of.rest()
+    assert set(of.worker.clusters) == {"prod", "new"}
+    state = of.worker.clusters["new"]
+    assert state.service is not None
+    assert bool(state.event_at) == (not forged)
+    assert state.calls <= 3, "besides the list"
+
+
+async def test_an_event_that_comes_during_a_list_leads_to_another_list() -> None:
+    of = Listener(Listed("prod"), scale=0.01)
+    await of.listed()
+    of.worker.hear([notice(cluster="forged")])
+    of.ecs.go.clear()
+    while of.ecs.lists < 2:
+        of.worker.begin(plan(of.seen()))
+        await asyncio.sleep(0.001)
+    of.ecs.clusters.append("new")
+    of.worker.hear([notice(cluster="new")])
+    of.ecs.go.set()
+    await of.rest()
+    assert of.worker.clusters["new"].event_at
+
+
+async def test_a_cluster_that_the_list_has_too_late_is_found() -> None:
+    of = Listener(Listed(), scale=0.01)
+    await of.listed()
+    of.worker.hear([notice(cluster="new")])
+    while of.ecs.lists < 2:
+        of.news.clear()
+        of.worker.begin(plan(of.seen()))
+        await asyncio.sleep(0.001)
+    of.ecs.clusters.append("new")
+    await of.rest()
+    assert of.worker.clusters["new"].event_at
+
+
+def test_more_clusters_than_an_account_can_have_are_no_list() -> None:
+    async def run() -> tuple[int, CallFailure | None]:
+        of = Listener(Listed(*(f"c{number}" for number in range(MOST_CLUSTERS + 1))))
+        of.worker.begin(Plan(list=True))
+        await asyncio.wait_for(of.news.wait(), 10)
+        return len(of.worker.clusters), of.worker.listing.failure
+
+    number, failure = asyncio.run(run())
+    assert (number, failure and failure.message) == (
+        0,
+        "spec.ecs: ListClusters answered with more than 20,000 clusters",
+    )
 
 
 def test_a_list_of_clusters_that_is_none_forgets_no_cluster() -> None:
