@@ -129,7 +129,7 @@ class LongPolls:
     have an equal share of the slots, and what others leave of theirs. Threads beyond the limit are reserved
     for short polls, which receive a backlog.
 
-    queues  those that can be read, by namespace
+    queues  those with long polls, by namespace
     """
 
     def __init__(self, most: int) -> None:
@@ -143,7 +143,7 @@ class LongPolls:
         self.queues.setdefault(namespace, set()).add(queue)
 
     def remove(self, namespace: str, queue: Hashable) -> None:
-        """The queue cannot be read, or is not read any more."""
+        """The queue is read by short polls, cannot be read, or is not read any more."""
         self.queues.get(namespace, set()).discard(queue)
         if not self.queues.get(namespace):
             self.queues.pop(namespace, None)
@@ -181,7 +181,7 @@ class LongPolls:
         """Gives free slots to namespaces by turns."""
         share = max(self._share(), 1)
         while self._held.total() < self._most:
-            namespace = next((one for one in self._waiting if self._held[one] + 1 <= share), None)
+            namespace = next((one for one in self._waiting if self._held[one] < share), None)
             if namespace is None:
                 return
             turns = self._waiting.pop(namespace)

@@ -86,6 +86,8 @@ class Cases:
         stay: tuple[Blocked, ...] = ()
         if one.observed is not None and state == "drifted":
             free, stay = self._allowed(one, one.observed)
+            if free and one.instance in self._failed and refused(attempt):
+                return Case(one, state, attempt, free, stay)  # the backoff goes on
             if free:
                 return Case(one, state, _drifted(one, one.observed, attempt, free, inputs), free, stay)
             # no change is left that this policy may make

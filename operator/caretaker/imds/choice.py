@@ -110,7 +110,7 @@ def restore(instances: Mapping[str, CheckedInstance], record: Record, inputs: En
     """Write the previous values back to the instances of failed canaries, until they are read without the
     change."""
     pick = _Pick(record, inputs)
-    if inputs.failures >= inputs.stop_after:
+    if inputs.failures >= inputs.stop_after or inputs.denied[0]:
         return Choice(record)  # no call would be made
     for canary in record.canaries.values():
         if canary.phase == "Failed":
@@ -223,8 +223,8 @@ class _Pick:
     def restore(self, canary: GroupCanary, one: ChangedInstance, checked: CheckedInstance) -> None:
         """An instance that may still have the change. Once it was read without, other clients may set it."""
         state, inputs = change_state(checked, canary.changes, self._inputs.me), self._inputs
-        if checked.observed is None or state in ("left", "out"):
-            return  # the policy no longer wants the values that were sent
+        if checked.observed is None or state in ("left", "out", "gone", "unknown"):
+            return  # the policy no longer wants the values that were sent, or nothing is known
         has = dict(checked.observed.options.given())
         desired = {
             change.field: DesiredOption(before, inputs.me, 0)

@@ -103,7 +103,9 @@ class Inventory:
             if (whole or missing) and now >= cache.again_at:
                 await self._ask(cache, self._ec2(target), set(ids) if whole else missing, whole=whole)
             instances = cache.instances
-            return Region(instances.known, cache.at, cache.problem, frozenset(instances.lost))
+            return Region(
+                instances.known, cache.at, cache.problem, frozenset({*instances.lost, *instances.partial})
+            )
 
     async def again(self, target: ClientKey, ids: Collection[str], since: float) -> None:
         """Read those of these whose last read is before `since` (time.monotonic())."""

@@ -42,11 +42,12 @@ _NEVER: Final = ObservedInstance(Options(), state="", tagged=False)
 
 class Observations:
     """The instances of one region. `known`: instance -> its description, replaced whole; `lost`: instance ->
-    time of the first response that lacks it. `scale`: for tests."""
+    time of the first response that lacks it; `partial`: of those without some option. `scale`: for tests."""
 
     def __init__(self, scale: float) -> None:
         self.known: dict[str, ObservedInstance] = {}
         self.lost: dict[str, float] = {}
+        self.partial: dict[str, float] = {}
         self._scale = scale
         self._before: Mapping[str, ObservedInstance] = {}  # the instances before the last full read
         self._own: dict[str, float] = {}  # instance -> when we changed it
@@ -58,7 +59,7 @@ class Observations:
     def due(self, now: float) -> set[str]:
         """Instances that the last response lacked, and that are due for the next read."""
         known, wait = self.known, LOST_SECONDS * self._scale
-        return {one for one in self.lost if one not in known or now - known[one].at >= wait}
+        return {one for one in (*self.lost, *self.partial) if one not in known or now - known[one].at >= wait}
 
     def read_at(self, instance: str) -> float:
         """Time of its last read; -inf = the known values may be wrong."""
@@ -115,6 +116,7 @@ class Observations:
             self._before = self.known
         self.known = {**others, **observed}
         self.lost = {one: at for one, at in self.lost.items() if one in self.known}
+        self.partial = {one: at for one, at in self.partial.items() if one in self.known}
         self._stripped = {one: at for one, at in self._stripped.items() if one in self.known}
         return running
 
@@ -150,10 +152,11 @@ class Observations:
         """With the previous value of each option that the response lacks: that is no other value."""
         had = dict(before.options.given()) if before is not None and one.state not in ENDED else {}
         options = convert({**had, **dict(one.options.given())}, Options)
+        self.lost.pop(name, None)
         if not one.lost and options == one.options:
-            self.lost.pop(name, None)
+            self.partial.pop(name, None)
             return one
-        self.lost.setdefault(name, one.at)
+        self.partial.setdefault(name, one.at)
         return replace(one, options=options, lost=True)
 
     def _tagged(self, name: str, one: ObservedInstance, before: ObservedInstance | None) -> ObservedInstance:
@@ -184,7 +187,7 @@ class Observations:
             if described.options not in (ours.options, _changed(ours.options, given)):
                 kept = {"options": ours.options, "pending": ours.pending, "confirmed": False}
                 observed[one] = replace(described, **kept)
-            elif _changed(described.options, given) != described.options:
+            elif described.lost or _changed(described.options, given) != described.options:
                 observed[one] = replace(described, confirmed=False)
 
 

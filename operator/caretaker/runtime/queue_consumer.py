@@ -157,6 +157,8 @@ class QueueConsumer:
     ) -> tuple[list[T], BaseException | None]:
         """(the results of so many calls of `receive` at a time, the first error). A long poll waits for its
         turn: `receive` gets the seconds that it may take."""
+        if self.long_polls is not None and (wait or self.connected):  # short polls need none of the slots
+            (self.long_polls.add if wait else self.long_polls.remove)(self.namespace, self)
         polls = self.long_polls if wait else None
         async with polls.slot(self.namespace, wait) if polls else contextlib.nullcontext(wait) as seconds:
             receives = (receive(seconds) for _ in range(width))
@@ -166,8 +168,6 @@ class QueueConsumer:
 
     def received_all(self) -> None:
         """Receives have come back, and none has failed."""
-        if self.long_polls is not None:
-            self.long_polls.add(self.namespace, self)
         self._recovered(RECEIVE)
         if not self.connected:
             self.connected = True

@@ -860,6 +860,37 @@ def test_what_ec2_refuses_to_give_back_is_tried_again_after_its_backoff() -> Non
     assert over.attempts == {"i-1": NEW}, "the breaker is closed"
 
 
+@pytest.mark.parametrize(
+    "one",
+    [
+        found(1, GOOD, unasked="the region does not answer"),
+        found(1, GOOD, lost=True),
+        found(1, GOOD, state="terminated"),
+    ],
+    ids=["its region is not read", "it is not described", "it is gone"],
+)
+def test_what_is_not_known_is_not_given_back_and_waited_for(one: CheckedInstance) -> None:
+    """A pass that chose it would find the reading too old, and begin again at once."""
+    made = enforce([one], inputs(canary=canaries(canary("Failed", 1)), **RESTORE))
+    assert (written(made), restored(made)) == ([], [])
+    assert made.wake is None or made.wake > 1.0
+
+
+def test_what_ec2_denies_is_not_given_back() -> None:
+    """Its dry run was allowed: each pass would read the instance again."""
+    denied = inputs(canary=canaries(canary("Failed", 1)), denied=("i-1", "no"), **RESTORE)
+    assert written(enforce([found(1, GOOD)], denied)) == []
+
+
+def test_the_backoff_goes_on_while_the_instance_differs_in_another_option() -> None:
+    mine = PolicyOptions(ME, 100, Options(2, "required"))
+    both = canaries(canary("Failed", 1, changes=(RAISE, CLOSE)))
+    attempt = failed(ChangeAttempt(options={"HttpPutResponseHopLimit": 1}), 1_000.0, "Refused", "no")
+    one = found(1, Options(2, "optional", "enabled"), mine=mine)
+    waits = enforce([one], inputs(canary=both, attempts={"i-1": attempt}, **RESTORE))
+    assert (written(waits), waits.attempts) == ([], {})
+
+
 def test_only_a_canary_that_has_failed_is_given_back_and_only_while_the_breaker_is_open() -> None:
     both = canaries(canary("Failed", 1, 2), canary("Soaking", 3, group=OTHER))
     every = [found(2, GOOD), found(3, GOOD, group=OTHER), found(4)]

@@ -21,6 +21,7 @@ APPLIED: Final = {
     "HttpTokens": "optional",
     "HttpEndpoint": "enabled",
 }
+WITHOUT_TOKENS: Final = {name: value for name, value in APPLIED.items() if name != "HttpTokens"}
 
 
 class Ec2:
@@ -227,6 +228,33 @@ async def test_an_option_that_a_description_lacks_keeps_its_value_and_is_not_kno
     clock.now += FRESH
     found = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
     assert (found.lost, found.options) == (True, before.options)
+
+
+async def test_an_instance_that_lacked_an_option_is_not_gone_at_the_first_response_without_it(
+    clock: Clock,
+) -> None:
+    ec2 = Ec2("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.get(HERE, {"i-1"}, FRESH)
+    ec2.instances["i-1"]["MetadataOptions"] = WITHOUT_TOKENS
+    for _ in range(3):
+        clock.now += FRESH
+        assert (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].lost
+    del ec2.instances["i-1"]
+    clock.now += LOST_SECONDS
+    found = (await inventory.get(HERE, {"i-1"}, FRESH)).instances
+    assert found["i-1"].lost
+
+
+async def test_a_description_without_the_changed_option_confirms_nothing(clock: Clock) -> None:
+    ec2 = Ec2("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.get(HERE, {"i-1"}, FRESH)
+    inventory.changed(HERE, "i-1", {**APPLIED, "HttpTokens": "required"})  # type: ignore[arg-type]
+    ec2.instances["i-1"]["MetadataOptions"] = WITHOUT_TOKENS
+    clock.now += 3
+    await inventory.again(HERE, ["i-1"], clock.now)
+    assert (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"].under_way
 
 
 class Waiting:

@@ -89,11 +89,18 @@ async def test_a_queue_that_cannot_be_read_is_reported_before_a_refused_deletion
     assert consumer.connected
 
 
-async def test_a_queue_in_back_off_has_no_share_of_the_long_polls() -> None:
+async def test_only_a_queue_with_long_polls_has_a_share_of_them() -> None:
+    async def receive(_: int) -> None:
+        pass
+
     polls = LongPolls(4)
     consumer = QueueConsumer(None, "q", lambda: None, polls, 0.0, "media")  # type: ignore[arg-type]
-    consumer.received_all()
+    await consumer.receive_all(1, 20, receive)
     assert polls.queues == {"media": {consumer}}
+    consumer.received_all()
+    await consumer.receive_all(8, 0, receive)
+    assert not polls.queues, "short polls read a backlog"
+    await consumer.receive_all(1, 20, receive)
     await consumer.back_off(refused("ReceiveMessage"), 0)
     assert not polls.queues
 

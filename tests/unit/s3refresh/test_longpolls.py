@@ -176,6 +176,27 @@ async def test_many_queues_of_a_namespace_take_no_long_poll_of_another(crowd: An
         await turns()
 
 
+@pytest.mark.parametrize(("slots", "namespaces"), [(MOST_LONG_POLLS, 113), (24, 13)])
+async def test_no_slot_is_free_while_a_queue_waits(slots: int, namespaces: int) -> None:
+    """With two queues for each namespace an equal share is a little less than two."""
+    long_polls, held = LongPolls(slots), list[str]()
+
+    async def idle(namespace: str) -> None:
+        async with long_polls.slot(namespace, 20):
+            held.append(namespace)
+            await asyncio.Event().wait()
+
+    queues = [f"n{number // 2}" for number in range(2 * namespaces)]
+    for number, namespace in enumerate(queues):
+        long_polls.add(namespace, number)
+    tasks = [asyncio.create_task(idle(namespace)) for namespace in queues]
+    await turns()
+    assert len(held) == slots
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_a_queue_that_cannot_be_read_has_no_share(crowd: Any) -> None:
     long_polls, under_way, tasks = crowd
     tasks[-1].cancel()
