@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -72,7 +73,7 @@ class MalformedLog:
         asyncio.get_running_loop().call_later(LOG_SECONDS, self._write)
 
 
-class QueueConsumer:
+class QueueConsumer(ABC):
     """One queue. `on_change` is called when the queue begins or ceases to work.
 
     connected   whether a receive has ever come back
@@ -125,19 +126,19 @@ class QueueConsumer:
     # ---------------------------------------------------------------- of a derived class
 
     @property
+    @abstractmethod
     def idle(self) -> bool:
         """Whether it has no reader."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leave(self, reader: Key) -> None:
         """Remove the reader."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def run(self) -> None:
         """Receive until cancelled."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
         """The queue is not read any more."""
 
     # ---------------------------------------------------------------- receive

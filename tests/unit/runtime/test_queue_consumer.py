@@ -8,6 +8,7 @@ import pytest
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.threads import LongPolls
 from caretaker.runtime.queue_consumer import LOG_SECONDS, MalformedLog, QueueConsumer
+from caretaker.runtime.work_queue import Key
 from fakes.virtualtime import run
 
 
@@ -64,6 +65,20 @@ def test_the_last_fault_is_known_for_an_hour() -> None:
     assert run(scenario()) == ["", "no JSON", "no event", ""]
 
 
+class Consumer(QueueConsumer):
+    """One that nobody runs: tests call its parts."""
+
+    @property
+    def idle(self) -> bool:
+        return True
+
+    def leave(self, reader: Key) -> None:
+        pass
+
+    async def run(self) -> None:
+        pass
+
+
 def refused(operation: str) -> AwsError:
     return AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="sqs", operation=operation)
 
@@ -80,7 +95,7 @@ async def test_a_queue_that_cannot_be_read_is_reported_before_a_refused_deletion
         reported.append(problem.operation if problem is not None else "")
 
     reported: list[str] = []
-    consumer = QueueConsumer(Sqs(), "q", changed, scale=0.0)  # type: ignore[arg-type]
+    consumer = Consumer(Sqs(), "q", changed, scale=0.0)  # type: ignore[arg-type]
     for _ in range(2):  # a second failure is no change
         await consumer.delete(["r"])
         await consumer.back_off(refused("ReceiveMessage"), 0)
@@ -94,7 +109,7 @@ async def test_only_a_queue_with_long_polls_has_a_share_of_them() -> None:
         pass
 
     polls = LongPolls(4)
-    consumer = QueueConsumer(None, "q", lambda: None, polls, 0.0, "media")  # type: ignore[arg-type]
+    consumer = Consumer(None, "q", lambda: None, polls, 0.0, "media")  # type: ignore[arg-type]
     await consumer.receive_all(1, 20, receive)
     assert polls.queues == {"media": {consumer}}
     consumer.received_all()
@@ -117,7 +132,7 @@ async def test_messages_are_deleted_in_batches_and_those_that_stay_are_not_count
             return {"Failed": [{"Id": Entries[0]["Id"], "Code": "InternalError"}]}
 
     sqs = Sqs()
-    consumer = QueueConsumer(sqs, "q", lambda: None)  # type: ignore[arg-type]
+    consumer = Consumer(sqs, "q", lambda: None)  # type: ignore[arg-type]
     receipts = [f"r{number}" for number in range(25)]
     await consumer.delete(receipts)
     assert sqs.batches == [receipts[:10], receipts[10:20], receipts[20:]]
