@@ -545,6 +545,7 @@ class TestServersThatDoNotAnswer:
         (other,) = self.send(server, slots, 1, "shared", "other", path="answer")
         await cancel(*calls[:2])
         assert (await asyncio.wait_for(other, 10)).code == ""
+        assert len(server.bodies) <= CALLS_EACH + 3, "two slots, and that of the answered call"
         await cancel(*calls)
 
     async def test_the_timeout_of_one_that_waits_begins_with_its_call(self, server: FakeApiServer) -> None:
@@ -555,6 +556,7 @@ class TestServersThatDoNotAnswer:
         await asyncio.sleep(0)
         await cancel(cancelled)
         assert (await asyncio.wait_for(waiting, 10)).code == ""
+        assert any(call.done() for call in calls), "it has waited for one to end"
         assert len(server.bodies) == CALLS_EACH + 1, "the cancelled one was not sent"
         assert {call.code for call in await asyncio.gather(*calls)} == {UNKNOWN}
 
