@@ -1,6 +1,7 @@
 """boto3 clients for the doubles: dummy keys, one attempt, nothing from the user's own configuration.
 
-One attempt, because a retry inside the client would hide a fault or make it happen twice.
+One attempt, because a retry inside the client would hide a fault or make it happen twice. One request a
+connection, because MiniStack closes what was idle for 75 s: a request that is sent at that moment fails.
 """
 
 import threading
@@ -32,7 +33,7 @@ def client(service: str, url: str, *, region: str = REGION, connections: int = 1
                 }
             )
             _session.append(boto3.session.Session(botocore_session=core))
-        return _session[0].client(
+        made = _session[0].client(
             service,
             region_name=region,
             endpoint_url=url,
@@ -48,3 +49,9 @@ def client(service: str, url: str, *, region: str = REGION, connections: int = 1
                 s3={"addressing_style": "path"},
             ),
         )
+    made.meta.events.register("before-send", _not_kept)
+    return made
+
+
+def _not_kept(request: Any, **_: Any) -> None:
+    request.headers["Connection"] = "close"
