@@ -29,7 +29,8 @@ async def connections_cut(patience: float = PATIENCE) -> None:
     loop: Any = asyncio.get_running_loop()
     deadline = loop.time() + patience
     await asyncio.sleep(_LOOK_SECONDS)  # new connections have a transport by then
-    while loop.time() < deadline and (left := list(loop._transports.values())):
+    # A closed transport stays in the table until it is collected.
+    while loop.time() < deadline and (left := [each for each in loop._transports.values() if each._sock]):
         for transport in left:
             transport.abort()
         await asyncio.sleep(_LOOK_SECONDS)
