@@ -84,14 +84,17 @@ UNUSABLE: Final = {
     "DaemonTasks do not run": (is_unserved, ""),
 }
 LATE: Final = "after the canary"
+QUICK: Final = (
+    ("the task cannot be read", "before a canary"),
+    ("the task cannot be read", LATE),
+    ("DaemonTasks do not run", "before a canary"),
+)
 
 
 @pytest.mark.parametrize(
     ("how", "moment"),
     [
-        pytest.param(
-            how, moment, marks=[pytest.mark.slow] * (moment == LATE and how != "the task cannot be read")
-        )
+        pytest.param(how, moment, marks=[pytest.mark.slow] * ((how, moment) not in QUICK))
         for how in UNUSABLE
         for moment in ("before a canary", LATE)
     ],
@@ -188,7 +191,12 @@ def registers_again(world: World) -> None:
     world.cluster.put_node(msgspec.structs.replace(node, uid="u11b"))
 
 
-LOSSES: Final = [is_deleted, is_suspended, is_suspended_over_a_restart, registers_again]
+LOSSES: Final = [
+    pytest.param(is_deleted, marks=pytest.mark.slow),
+    pytest.param(is_suspended, marks=pytest.mark.slow),
+    is_suspended_over_a_restart,
+    registers_again,
+]
 
 
 @pytest.fixture
