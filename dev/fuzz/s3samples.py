@@ -65,6 +65,7 @@ REFRESH_STATUS: Final[dict[str, Any]] = {
                 "durationSeconds": 30,
                 "folders": 1,
                 "result": "Succeeded",
+                "endpoint": "https://gateways.example",
             },
             "failure": {"count": 2, "code": "c", "message": "m", "nextAttemptAt": "2027-01-15T08:00:00Z"},
         }

@@ -148,6 +148,7 @@ class LastStatus(Wire, frozen=True):
     duration_seconds: int | None = None
     folders: int = 0
     result: Literal["", "Succeeded", "Failed", "Assumed", "Lost"] = ""
+    endpoint: str = ""
 
 
 class FailureStatus(Wire, frozen=True):

@@ -21,15 +21,14 @@ from caretaker.s3refresh.concurrency import (
     ConcurrencyLimiter,
     Demand,
     calls_of,
-    endpoint_of,
     waiting_of,
 )
 from caretaker.s3refresh.conditions import queue_of
-from caretaker.s3refresh.debounce import UNKNOWN, TargetState
+from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.metrics import count
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh
 from caretaker.s3refresh.shared import Dependencies, Shared
-from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
+from caretaker.s3refresh.snapshot import Plan, Snapshot
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools, make, registry
 from caretaker.s3refresh.targets.call_slots import CallSlots
@@ -82,8 +81,7 @@ class Writer:
         busy = calls_of(plan.targets, shares, snapshot.read.options.assume_after, inputs.now, clock)
         waiting = {} if inputs.suspended else waiting_of(plan, shares, inputs.now)
         wanting = {} if inputs.suspended else timing.wanting_of(plan.targets, shares)
-        demand, endpoint = Demand(busy, waiting, wanting), endpoint_of(snapshot.read.spec)
-        self._shared.limiter.note(key, demand, clock, partial(self._of.add, key), endpoint)
+        self._shared.limiter.note(key, Demand(busy, waiting, wanting), clock, partial(self._of.add, key))
 
     async def _keep_finalizer(self, key: Key, snapshot: Snapshot) -> None:
         """Our finalizer stands while spec.onDelete is Flush, and not otherwise. Raises Conflict after a
@@ -117,9 +115,8 @@ class Writer:
             limiter, recalled = self._shared.limiter, self._recalled
             now, clock, types = time.time(), time.monotonic(), registry().spec
 
-            def recorded(raw: RawRefresh) -> tuple[tuple[TargetState, ...], str]:
-                read = resource.read(raw, types)
-                return resource.targets_of(read, now), endpoint_of(read.spec)
+            def recorded(raw: RawRefresh) -> tuple[TargetState, ...]:
+                return resource.targets_of(resource.read(raw, types), now)
 
             every, _ = await self._of.client.list(
                 S3_AGGREGATED_REFRESH.path(self._of.namespace),
@@ -127,8 +124,8 @@ class Writer:
                 each=recorded,
                 page=LISTED_AT_ONCE,
             )
-            for targets, endpoint in every:
-                limiter.recall(targets, GATEWAY_SECONDS * self._of.scale, now, clock, endpoint)
+            for targets in every:
+                limiter.recall(targets, GATEWAY_SECONDS * self._of.scale, now, clock)
             recalled.set()
 
     async def _worker(self, key: Key, uid: str) -> Worker:
@@ -137,7 +134,9 @@ class Writer:
             return worker
         if self._endings:
             await asyncio.wait(self._endings)
-        made = self._shared.workers[key] = Worker(key, uid, self._shared.queues, self._of.add, self._of.scale)
+        of, shared = self._of, self._shared
+        made = Worker(key, uid, shared.queues, of.add, shared.limiter.called, of.scale)
+        shared.workers[key] = made
         return made
 
     async def _set_up(self, worker: Worker, snapshot: Snapshot) -> None:
@@ -171,20 +170,9 @@ class Writer:
         memory.inherited = memory.inherited and not snapshot.queue.late
         worker.inspector.dead = queue_view.uncovered(queue_of(snapshot)) > 0
         worker.settle(plan, taken.results)
-        if target_type_of(snapshot.read.spec).limit:
-            self._called(plan, taken, clock, endpoint_of(snapshot.read.spec))
         memory.matched = count(self._of.metrics, taken, plan, memory.matched)
         if over:
             await self._release(key)
-
-    def _called(self, plan: Plan, taken: PlanInput, clock: float, endpoint: str) -> None:
-        """Record each call twice: when it is made, and when it may have been accepted. A target that is not
-        of `endpoint`, but of an earlier one of the spec, is no share there."""
-        accepted = [one.target for one in taken.results if one.code in ("", UNKNOWN)]
-        shares = taken.discovery.by_id
-        known = [name for name in accepted if name in shares]
-        for name in (*known, *(share.id for share, _ in plan.calls)):
-            self._shared.limiter.called(name, clock, endpoint)
 
     async def _release(self, key: Key) -> None:
         """Take our finalizer off: the resource goes."""

@@ -3,7 +3,7 @@ first; after its turn it waits behind the others, even if it is still dirty.
 
 Pure. Inputs: each resource's targets as of its last pass; times are seconds of a clock that never goes back.
 Gateways and shares have names that an endpoint has answered. A tenant may control its endpoint, so names of
-different endpoints are different things.
+different endpoints are different things: the name of a group has its endpoint, a call has that of its share.
 Lost with the process; the next one counts anew from the records of the API server.
 """
 
@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from caretaker.api.s3refresh import Spec
 from caretaker.s3refresh import timing
 from caretaker.s3refresh.debounce import CALL_SECONDS, CLOCK_SKEW_SECONDS, TargetState, called_at
 from caretaker.s3refresh.match import Share
@@ -47,13 +46,12 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class _Stand:
-    """One resource at the gateways of an endpoint."""
+    """One resource at its gateways."""
 
     noted: float  # when its last plan was noted
     on_free: Callable[[], None]
 
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
+    def __init__(self) -> None:
         self.demand = Demand()  # of the plan that was noted last
         self.recorded: Mapping[str, Sequence[float]] = {}  # `busy` as last recorded in status
         self.unrecorded: float | None = None  # since when the noted plan is not recorded; None = it is
@@ -64,37 +62,35 @@ class _Stand:
 
 
 class ConcurrencyLimiter:
-    """All resources. `endpoint`: see endpoint_of()."""
+    """All resources."""
 
     def __init__(self) -> None:
         self._stands: dict[Key, _Stand] = {}
         # (endpoint, a file share's id) -> when its last call may have been accepted; the oldest comes first
         self._called: dict[tuple[str, str], float] = {}
 
-    def called(self, share: str, clock: float, endpoint: str = "") -> None:
-        """A refresh of the file share was requested, or may have been accepted, at this time."""
-        self._called[endpoint, share] = max(clock, self._called.pop((endpoint, share), clock))
+    def called(self, share: Share, clock: float) -> None:
+        """A refresh was requested, or may have been accepted, at this time. Buckets have no gateway."""
+        if share.arn:
+            self._note_call(share.endpoint, share.id, clock)
 
-    def recall(
-        self, targets: Iterable[TargetState], interval: float, now: float, clock: float, endpoint: str = ""
-    ) -> None:
+    def recall(self, targets: Iterable[TargetState], interval: float, now: float, clock: float) -> None:
         """Take over targets that another process recorded. A call that may have been within `interval`, with
         any clock skew, counts as made now. If its outcome is unknown, it counts as made when it can no longer
         be accepted."""
         for target in targets:
-            at = called_at(target)
+            at = called_at(target) if target.location else 0.0  # a bucket may be named as a share is
             if at and now - at < interval + CLOCK_SKEW_SECONDS:
-                self.called(target.id, clock + (CALL_SECONDS if target.claim is not None else 0.0), endpoint)
+                late = CALL_SECONDS if target.claim is not None else 0.0
+                self._note_call(target.last.endpoint, target.id, clock + late)
 
-    def held(
-        self, shares: Iterable[Share], interval: float, clock: float, endpoint: str = ""
-    ) -> dict[str, float]:
+    def held(self, shares: Iterable[Share], interval: float, clock: float) -> dict[str, float]:
         """Share id -> seconds until `interval` has passed since the last call of any resource: the gateway
-        counts by share. Buckets have no gateway. Older calls are forgotten."""
+        counts by share. Older calls are forgotten."""
         while self._called and clock - self._called[oldest := next(iter(self._called))] >= interval:
             del self._called[oldest]
         called = {
-            share.id: self._called.get((endpoint, share.id), -math.inf) for share in shares if share.arn
+            share.id: self._called.get((share.endpoint, share.id), -math.inf) for share in shares if share.arn
         }
         ago = {name: clock - at for name, at in called.items()}
         return {name: interval - passed for name, passed in ago.items() if passed < interval}
@@ -108,15 +104,14 @@ class ConcurrencyLimiter:
         clock: float,
         *,
         assume_after: float = math.inf,
-        endpoint: str = "",
     ) -> dict[str, int]:
         """How many calls `key` may start in each group: the limit, less its own calls (`busy`), those of the
         others, and the slots of resources that have waited for longer. Calls of others count for at most
         `assume_after` seconds."""
         own = self._stands.get(key)
-        mine = own.demand.waiting if own is not None and own.endpoint == endpoint else {}
+        mine = own.demand.waiting if own is not None else {}
         left = {group: limit - busy.get(group, 0) for group in groups}
-        for other, stand in self._others(key, endpoint):
+        for other, stand in self._others(key):
             counts = stand.counts(clock)
             for group, calls in (stand.demand.busy if counts else stand.recorded).items():
                 if group in left:
@@ -128,23 +123,19 @@ class ConcurrencyLimiter:
                     left[group] -= 1
         return {group: max(slots, 0) for group, slots in left.items()}
 
-    def rivals(self, key: Key, groups: Iterable[str], endpoint: str = "") -> dict[str, int]:
+    def rivals(self, key: Key, groups: Iterable[str]) -> dict[str, int]:
         """Group -> number of dirty targets of other resources."""
         found = dict.fromkeys(groups, 0)
-        for _, stand in self._others(key, endpoint):
+        for _, stand in self._others(key):
             for group, wanting in stand.demand.wanting.items():
                 if group in found:
                     found[group] += wanting
         return found
 
-    def note(
-        self, key: Key, demand: Demand, clock: float, on_free: Callable[[], None], endpoint: str = ""
-    ) -> None:
+    def note(self, key: Key, demand: Demand, clock: float, on_free: Callable[[], None]) -> None:
         """Note the calls and waits of a resource's plan. They are provisional until recorded(). Waiting
         resources are notified when a slot becomes free."""
-        if key in self._stands and self._stands[key].endpoint != endpoint:
-            self.forget(key)
-        stand = self._stands.setdefault(key, _Stand(endpoint))
+        stand = self._stands.setdefault(key, _Stand())
         stand.unrecorded = clock if stand.unrecorded is None else stand.unrecorded
         before, stand.demand = stand.demand, demand
         stand.noted, stand.on_free = clock, on_free
@@ -152,7 +143,7 @@ class ConcurrencyLimiter:
         fewer = {
             group for group, calls in before.busy.items() if len(demand.busy.get(group, ())) < len(calls)
         }
-        self._notify(key, endpoint, left | fewer)
+        self._notify(key, left | fewer)
 
     def recorded(self, key: Key) -> None:
         """The noted plan of this resource was written to status."""
@@ -163,25 +154,19 @@ class ConcurrencyLimiter:
         """`key` is gone."""
         stand = self._stands.pop(key, None)
         if stand is not None:
-            self._notify(key, stand.endpoint, {*stand.demand.busy, *stand.demand.waiting})
+            self._notify(key, {*stand.demand.busy, *stand.demand.waiting})
 
-    def _others(self, key: Key, endpoint: str) -> list[tuple[Key, _Stand]]:
-        return [
-            (other, stand)
-            for other, stand in self._stands.items()
-            if other != key and stand.endpoint == endpoint
-        ]
+    def _note_call(self, endpoint: str, share: str, clock: float) -> None:
+        self._called[endpoint, share] = max(clock, self._called.pop((endpoint, share), clock))
 
-    def _notify(self, key: Key, endpoint: str, groups: Iterable[str]) -> None:
+    def _others(self, key: Key) -> list[tuple[Key, _Stand]]:
+        return [(other, stand) for other, stand in self._stands.items() if other != key]
+
+    def _notify(self, key: Key, groups: Iterable[str]) -> None:
         freed = set(groups)
-        for _, stand in self._others(key, endpoint):
+        for _, stand in self._others(key):
             if freed & stand.demand.waiting.keys():
                 stand.on_free()
-
-
-def endpoint_of(spec: Spec | None) -> str:
-    """The endpoint that a resource's gateways are known from; "" = AWS's own, or the operator's setting."""
-    return spec.aws.endpoint_url("storagegateway") if spec is not None else ""
 
 
 def busy_of(

@@ -88,6 +88,7 @@ class LastCall(msgspec.Struct, frozen=True):
     full_seconds: float = 0.0  # how long the last refresh of everything took; 0 = not known
     folders: int = 0
     result: Outcome = ""
+    endpoint: str = ""  # that it went to: Share.endpoint
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -167,9 +168,10 @@ def claim(
     options: DebounceOptions,
     now: float,
     contention: Contention = UNCONTENDED,
+    endpoint: str = "",
 ) -> TargetState:
     """W2: take the next call's folders out of the waiting scope. The target must be dirty and idle. `by`: the
-    claim's id and its owner, the process that makes the call."""
+    claim's id and its owner, the process that makes the call; `endpoint`: Share.endpoint."""
     if target.dirty is None or target.claim is not None or target.in_flight is not None:
         return target
     request, left = upcoming(target, target.dirty, options, now, contention)
@@ -177,7 +179,7 @@ def claim(
         target,
         dirty=left,
         claim=Claim(*by, now, request, min(target.dirty.since, now)),
-        last=replace(target.last, requested_at=now),
+        last=replace(target.last, requested_at=now, endpoint=endpoint),
     )
 
 

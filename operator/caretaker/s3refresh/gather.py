@@ -22,7 +22,7 @@ from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource
 from caretaker.s3refresh.admission import access_of
-from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, OTHERS_SECONDS, busy_of, endpoint_of
+from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, OTHERS_SECONDS, busy_of
 from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import max_age
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
@@ -163,7 +163,7 @@ class Reader:
         spec, target_type, rejection = read.spec, target_type_of(read.spec), setup.rejection
         targets = resource.targets_of(read, now)
         shares = came.discovery.by_id
-        assume_after, endpoint = read.options.assume_after, endpoint_of(spec)
+        assume_after = read.options.assume_after
         busy = busy_of(targets, shares, assume_after, now)
         groups = {share.group for share in shares.values()} if target_type.limit else set()
         blocked = rejection.message if rejection is not None else state.discovery.blocked
@@ -202,7 +202,7 @@ class Reader:
                 running=state.running,
                 received=max(clock - came.newest, 0.0),
                 times=state.memory.tracker.times(targets, clock),
-                held=limiter.held(shares.values(), GATEWAY_SECONDS * scale, clock, endpoint),
+                held=limiter.held(shares.values(), GATEWAY_SECONDS * scale, clock),
                 free=limiter.free(
                     key,
                     busy,
@@ -210,9 +210,8 @@ class Reader:
                     target_type.limit,
                     clock,
                     assume_after=max(assume_after, OTHERS_SECONDS * scale),
-                    endpoint=endpoint,
                 ),
-                rivals=limiter.rivals(key, groups, endpoint),
+                rivals=limiter.rivals(key, groups),
                 limit=target_type.limit,
                 jitter=random.random(),
             ),

@@ -29,7 +29,8 @@ _Place = tuple[str, str]  # bucket, prefix
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A place that can be refreshed. `group`, the gateway, bounds concurrency."""
+    """A place that can be refreshed. `group`, the gateway, bounds concurrency. `endpoint`: that has named the
+    share and its gateway, from the spec; empty = AWS's own, or the operator's setting."""
 
     id: str
     arn: str
@@ -38,6 +39,7 @@ class Share(msgspec.Struct, frozen=True):
     group: str = ""
     region: str = ""
     ready: bool = True  # AVAILABLE
+    endpoint: str = ""
 
     @property
     def location(self) -> str:

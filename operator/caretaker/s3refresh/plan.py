@@ -312,7 +312,8 @@ def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -
         by, now = (h10(inputs.pass_id, name), inputs.owner), inputs.now
         waited = min(now - start, inputs.times.get(name, TargetTimes()).dirty_for)
         contention = Contention(waited, others[name])
-        after = debounce.claim(targets[name], by, inputs.options, now, contention)
+        endpoint = shares[name].endpoint
+        after = debounce.claim(targets[name], by, inputs.options, now, contention, endpoint)
         targets[name] = after
         if after.claim is not None:
             result.calls.append((shares[name], after.claim))

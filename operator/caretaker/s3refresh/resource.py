@@ -157,6 +157,7 @@ def decode_target(status: wire.TargetStatus, now: float) -> TargetState:
             full_seconds=one.full_seconds or 0.0,
             folders=one.folders,
             result=one.result,
+            endpoint=one.endpoint,
         )
 
     def failure(one: wire.FailureStatus) -> Failure:
@@ -248,6 +249,7 @@ def _last(last: LastCall) -> wire.LastStatus | None:
         duration_seconds=round(last.completed_at - last.accepted_at) if ended else None,
         folders=last.folders,
         result=last.result,
+        endpoint=last.endpoint,
     )
 
 

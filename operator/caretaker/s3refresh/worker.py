@@ -7,6 +7,7 @@ lost at any time: the record is in the resource's status.
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -18,7 +19,7 @@ from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.debounce import UNKNOWN, Claim
+from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim
 from caretaker.s3refresh.inspection import Discoverer, QueueInspector
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.queue_view import QueueView
@@ -35,10 +36,17 @@ ENDS_SECONDS: Final = 5.0  # between two questions for the ends of refreshes in 
 
 class RefreshCalls:
     """The calls under way. `results`: those that no pass has written yet. `on_result` asks for a pass,
-    `on_failed` is called for a call that has failed."""
+    `on_failed` is called for a call that has failed, `on_called` when one is made, and with the time by which
+    it may have been accepted. The resource may have another spec by then, or be gone."""
 
-    def __init__(self, on_result: Callable[[], None], on_failed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_result: Callable[[], None],
+        on_failed: Callable[[], None],
+        on_called: Callable[[Share, float], None],
+    ) -> None:
         self.results: list[Result] = []
+        self._on_called = on_called
         self._on_result = on_result
         self._on_failed = on_failed
         self._calls: dict[str, asyncio.Task[None]] = {}
@@ -53,6 +61,7 @@ class RefreshCalls:
     def launch(self, target: TargetClient, calls: Iterable[tuple[Share, Claim]]) -> None:
         """Make the calls that are on record."""
         for share, claim in calls:
+            self._on_called(share, time.monotonic())
             work = self._call(target, share, claim)
             self._calls[claim.id] = asyncio.create_task(work, name="s3refresh-call")
 
@@ -78,11 +87,16 @@ class RefreshCalls:
             result = await target.refresh(share, claim)
         except NotLeader as error:  # the guard: nothing was sent
             result = Result(share.id, claim.id, code="NotLeader", message=str(error))
+        except asyncio.CancelledError:  # what was sent may be accepted all the same
+            self._on_called(share, time.monotonic() + CALL_SECONDS)
+            raise
         except Exception as error:
             logger.exception("the call for %s failed", share.id)
             result = Result(share.id, claim.id, code=UNKNOWN, message=f"{type(error).__name__}: {error}")
         finally:
             self._calls.pop(claim.id, None)
+        if result.code in ("", UNKNOWN):
+            self._on_called(share, time.monotonic() + (CALL_SECONDS if result.code else 0.0))
         self.results.append(result)
         self._written.clear()
         if result.code:
@@ -147,10 +161,17 @@ class WorkerState(msgspec.Struct, frozen=True):
 
 
 class Worker:
-    """One resource, by UID. `add` asks for a pass, in its turn or, if urgent, at once."""
+    """One resource, by UID. `add` asks for a pass, in its turn or, if urgent, at once. `on_called`: see
+    RefreshCalls."""
 
     def __init__(
-        self, key: Key, uid: str, queues: Queues, add: Callable[..., None], scale: float = 1.0
+        self,
+        key: Key,
+        uid: str,
+        queues: Queues,
+        add: Callable[..., None],
+        on_called: Callable[[Share, float], None],
+        scale: float = 1.0,
     ) -> None:
         on_news, on_result = partial(add, key), partial(add, key, urgent=True)
         self.uid = uid
@@ -158,7 +179,7 @@ class Worker:
         self.memory = PassMemory()
         self.receiver = Receiver(key, queues, on_news, scale)
         self.discoverer = Discoverer(on_news, scale)
-        self.calls = RefreshCalls(on_result, self.discoverer.ask)
+        self.calls = RefreshCalls(on_result, self.discoverer.ask, on_called)
         self.ends = RefreshEnds(on_result, scale)
         self.inspector = QueueInspector(self.receiver, on_news, scale)
         self._target: TargetClient | None = None

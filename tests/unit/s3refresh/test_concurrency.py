@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from caretaker.runtime.work_queue import Key
@@ -32,12 +33,10 @@ class Line:
         self.limiter = ConcurrencyLimiter()
         self.told: list[Key] = []
 
-    def note(
-        self, key: Key, busy: int = 0, since: float | None = None, clock: float = 0.0, endpoint: str = ""
-    ) -> None:
+    def note(self, key: Key, busy: int = 0, since: float | None = None, clock: float = 0.0) -> None:
         waiting = {} if since is None else {G: since}
         demand = Demand({G: [math.inf] * busy} if busy else {}, waiting, {G: len(waiting)})
-        self.limiter.note(key, demand, clock, lambda: self.told.append(key), endpoint)
+        self.limiter.note(key, demand, clock, lambda: self.told.append(key))
 
     def free(self, key: Key, busy: int = 0, limit: int = 1, clock: float = 0.0) -> int:
         return self.limiter.free(key, {G: busy} if busy else {}, [G], limit, clock)[G]
@@ -158,57 +157,49 @@ def test_calls_of_others_count_for_a_bounded_time() -> None:
     assert limiter.free(B, {}, [G], 1, 5 * 3600.0, assume_after=day) == {G: 0}
 
 
-def test_names_of_another_endpoint_are_other_gateways_and_other_shares() -> None:
-    line, limiter = Line(), ConcurrencyLimiter()
-    line.note(A, busy=1, since=10, endpoint="https://evil.example")
-    assert line.free(B) == 1
-    assert line.limiter.rivals(B, [G]) == {G: 0}
-    assert line.limiter.free(B, {}, [G], 1, 0.0, endpoint="https://evil.example") == {G: 0}
-    line.note(B, since=20)
-    line.limiter.forget(A)
-    assert line.told == []
-    limiter.called("s1", 100.0, "https://evil.example")
-    limiter.recall([TargetState("s2", last=LastCall(NOW, NOW))], 60.0, NOW, 100.0, "https://evil.example")
+def share_of(name: str) -> Share:
+    return Share(id=name, arn=f"arn:{name}", bucket="b", group=G)
+
+
+SHARES = [share_of("s1"), share_of("s2")]
+
+
+def test_names_of_another_endpoint_are_other_shares() -> None:
+    limiter, evil = ConcurrencyLimiter(), "https://evil.example"
+    theirs = [msgspec.structs.replace(share, endpoint=evil) for share in SHARES]
+    limiter.called(theirs[0], 100.0)
+    last = LastCall(NOW, NOW, endpoint=evil)
+    limiter.recall([TargetState("s2", last=last, location="b/")], 60.0, NOW, 100.0)
     assert limiter.held(SHARES, 60.0, clock=110.0) == {}
-    assert limiter.held(SHARES, 60.0, 110.0, "https://evil.example") == {"s1": 50.0, "s2": 50.0}
-
-
-def test_a_resource_that_changes_its_endpoint_leaves_the_line_of_the_former() -> None:
-    line = Line()
-    line.note(A, busy=1, since=10)
-    line.note(B, since=20)
-    line.note(A, endpoint="https://other.example")
-    assert line.told == [B]
-    assert line.free(B) == 1
-    assert line.limiter.free(A, {}, [G], 1, 0.0) == {G: 0}, "B has been there for longer"
+    assert limiter.held(theirs, 60.0, clock=110.0) == {"s1": 50.0, "s2": 50.0}
 
 
 def test_calls_that_no_share_waits_for_any_more_are_forgotten() -> None:
     limiter = ConcurrencyLimiter()
     for number in range(1000):
-        limiter.called(f"s{number}", clock=float(number))
-        limiter.called("s0", clock=float(number))
+        limiter.called(share_of(f"s{number}"), clock=float(number))
+        limiter.called(share_of("s0"), clock=float(number))
     assert limiter.held(SHARES, 60.0, clock=999.0) == {}
     assert len(limiter._called) == 61
 
 
-SHARES = [Share(id=name, arn=f"arn:{name}", bucket="b", group=G) for name in ("s1", "s2")]
-
-
 def test_a_share_waits_for_the_interval_after_anybodys_call() -> None:
     limiter = ConcurrencyLimiter()
-    limiter.called("s1", clock=100.0)
+    limiter.called(SHARES[0], clock=100.0)
     assert limiter.held(SHARES, 60.0, clock=110.0) == {"s1": 50.0}
     assert limiter.held(SHARES, 60.0, clock=160.0) == {}
-    limiter.called("s1", clock=130.0)
-    limiter.called("s1", clock=120.0)
+    limiter.called(SHARES[0], clock=130.0)
+    limiter.called(SHARES[0], clock=120.0)
     assert limiter.held(SHARES, 60.0, clock=160.0) == {"s1": 30.0}, "the latest counts"
 
 
 def test_a_bucket_is_nobody_elses() -> None:
-    limiter = ConcurrencyLimiter()
-    limiter.called("b", clock=100.0)
-    assert limiter.held([Share(id="b", arn="", bucket="b", group="b")], 60.0, clock=110.0) == {}
+    limiter, bucket = ConcurrencyLimiter(), Share(id="s1", arn="", bucket="s1", group="s1")
+    limiter.called(bucket, clock=100.0)
+    limiter.recall([TargetState("s1", last=LastCall(NOW, NOW))], 60.0, NOW, clock=100.0)
+    assert limiter.held(SHARES, 60.0, clock=110.0) == {}, "named as a share is"
+    limiter.called(SHARES[0], clock=100.0)
+    assert limiter.held([bucket], 60.0, clock=110.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -237,7 +228,8 @@ def test_a_new_process_knows_from_the_record_when_a_call_may_have_been_made(
     target: TargetState, held: dict[str, float]
 ) -> None:
     limiter = ConcurrencyLimiter()
-    limiter.recall([target, TargetState("s9", last=LastCall(NOW, NOW))], 60.0, NOW, clock=5.0)
+    found = [target, TargetState("s9", last=LastCall(NOW, NOW))]
+    limiter.recall([msgspec.structs.replace(one, location="b/") for one in found], 60.0, NOW, clock=5.0)
     assert limiter.held(SHARES, 60.0, clock=5.0) == held
 
 

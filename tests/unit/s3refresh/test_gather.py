@@ -1,31 +1,24 @@
 """What a pass reads changes nothing; what precedes the status is written by before()."""
 
 import asyncio
-import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from caretaker.api.grants import Grant, Grants
+from caretaker.api.grants import Grants
 from caretaker.api.objects import WireMeta
-from caretaker.api.times import format_micros
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.concurrency import Demand
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
-from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.metrics import S3RefreshMetrics
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh
 from caretaker.s3refresh.shared import Dependencies
-from caretaker.s3refresh.snapshot import Discovery, Result
-from testing.s3refreshes import aws, gateway, refresh
+from testing.s3refreshes import refresh
 
 KEY: Final = Key("S3AggregatedRefresh", "ours", "r")
 OWN: Final = Grants.default("ours")
-ENDPOINT: Final = "https://gateways.example"
 
 
 class ApiServer:
@@ -48,7 +41,6 @@ class ApiServer:
         )
         self.asked: list[tuple[str, Any]] = []
         self.strips = False  # a webhook takes each change back
-        self.others: list[RawRefresh] = []
 
     async def get(self, path: str, _: Any) -> RawRefresh:
         self.asked.append(("get", path))
@@ -61,11 +53,9 @@ class ApiServer:
             self.resource = RawRefresh(written, self.resource.spec)
         return self.resource
 
-    async def list(
-        self, path: str, *_: Any, each: Callable[[RawRefresh], Any], **__: Any
-    ) -> tuple[list[Any], str]:
+    async def list(self, path: str, *_: Any, **__: Any) -> tuple[list[Any], str]:
         self.asked.append(("list", path))
-        return [each(other) for other in self.others], ""
+        return [], ""
 
 
 class Silent:
@@ -82,16 +72,14 @@ class Aws:
     def sqs(self, *_: Any) -> Silent:
         return Silent()
 
-    storagegateway = sqs
-
     def retire(self, _: Any) -> None:
         """No keys are replaced."""
 
 
-def kind_of(client: Any, added: list[Key], grants: Grants = OWN) -> S3AggregatedRefreshKind:
+def kind_of(client: Any, added: list[Key]) -> S3AggregatedRefreshKind:
     aws: Any = Aws()
     metrics = S3RefreshMetrics(CollectorRegistry())
-    return S3AggregatedRefreshKind(Dependencies(client, aws, grants, metrics, added.append, owner="me"))
+    return S3AggregatedRefreshKind(Dependencies(client, aws, OWN, metrics, added.append, owner="me"))
 
 
 def shown(kind: S3AggregatedRefreshKind) -> list[Any]:
@@ -182,52 +170,4 @@ async def test_a_queue_that_another_resource_has_claimed_meanwhile_is_not_read()
     with pytest.raises(Conflict):
         await kind.before(snapshot, kind.plan(snapshot))
     assert [worker for worker in kind._shared.workers if worker.name == "r"] == []
-    await kind.stop()
-
-
-@pytest.mark.parametrize("endpoint", ["", ENDPOINT])
-async def test_calls_and_turns_of_a_gateway_are_those_of_its_endpoint(endpoint: str) -> None:
-    """Names are what the endpoint answers, perhaps another namespace's."""
-    called = {"targets": [{"id": "share-1", "last": {"requestedAt": format_micros(time.time())}}]}
-    other = aws(endpointURLs={"storagegateway": endpoint} if endpoint else {})
-    spec, status = (msgspec.Raw(msgspec.json.encode(part)) for part in (other, called))
-    api = ApiServer(
-        target=gateway()["target"], filter={}, aws=aws(endpointURLs={"storagegateway": ENDPOINT})["aws"]
-    )
-    api.others = [RawRefresh(WireMeta(name="x", namespace="other"), spec, status)]
-    granted = Grant(("ours",), queue_arns=("*",), own_identity=True, endpoint_urls=(ENDPOINT,))
-    kind = kind_of(api, [], Grants((granted,)))
-    snapshot = await kind.gather(KEY)
-    assert snapshot is not None
-    await kind.before(snapshot, kind.plan(snapshot))
-    limiter, clock = kind._shared.limiter, time.monotonic()
-    busy, rival = Key("S3AggregatedRefresh", "other", "x"), {"gateway": 3}
-    limiter.note(busy, Demand({"gateway": [clock]}, wanting=rival), clock, lambda: None, endpoint)
-    found = Discovery(complete=True, shares=(Share("share-1", "arn", "media", group="gateway"),))
-    kind._shared.workers[KEY].discoverer.discovery = found
-    snapshot = await kind.gather(KEY)
-    assert snapshot is not None
-    same, inputs = endpoint == ENDPOINT, snapshot.plan_input
-    assert (inputs.free, inputs.rivals) == ({"gateway": 0 if same else 1}, {"gateway": 3 if same else 0})
-    assert bool(inputs.held) is same
-    await kind.stop()
-
-
-@pytest.mark.parametrize("known", [True, False])
-async def test_the_answer_to_a_call_by_an_earlier_endpoint_of_the_spec_holds_no_share(known: bool) -> None:
-    """A spec that changes its endpoint again and again would hold the share of another namespace for ever."""
-    kind = kind_of(ApiServer(target=gateway()["target"], filter={}), [])
-    snapshot = await kind.gather(KEY)
-    assert snapshot is not None
-    await kind.before(snapshot, kind.plan(snapshot))
-    share, worker = Share("share-1", "arn", "media", group="gateway"), kind._shared.workers[KEY]
-    worker.discoverer.discovery = Discovery(complete=True, shares=(share,) if known else ())
-    worker.calls.results.append(Result("share-1", "claim"))
-    snapshot = await kind.gather(KEY)
-    assert snapshot is not None
-    plan = kind.plan(snapshot)
-    await kind.before(snapshot, plan)
-    await kind.after(snapshot, plan, None)
-    held = kind._shared.limiter.held([share], 60.0, time.monotonic())
-    assert bool(held) is known
     await kind.stop()

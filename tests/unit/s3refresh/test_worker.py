@@ -89,7 +89,7 @@ async def begun(
     if ends:  # a queue of their own
         asked = msgspec.structs.replace(asked, completions=msgspec.structs.replace(asked.source))
     sqs: Any = Sqs()
-    worker = Worker(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, SCALE)
+    worker = Worker(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, lambda *_: None, SCALE)
     await worker.begin(asked, sqs, target)
     async with asyncio.timeout(10):
         await done.wait()

@@ -137,15 +137,18 @@ def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatew
         for region in regions
     }
     clients = {region: tools.aws.storagegateway(target) for region, target in named.items()}
-    return StorageGatewayShares(clients, meant)
+    return StorageGatewayShares(clients, meant, spec.aws.endpoint_url("storagegateway"))
 
 
 class StorageGatewayShares(TargetClient):
-    """For the shares of one resource. `clients` by region."""
+    """For the shares of one resource. `clients` by region; `endpoint` as in Share."""
 
-    def __init__(self, clients: Mapping[str, StorageGateway], spec: StorageGatewayTarget) -> None:
+    def __init__(
+        self, clients: Mapping[str, StorageGateway], spec: StorageGatewayTarget, endpoint: str = ""
+    ) -> None:
         self._clients = clients
         self._spec = spec
+        self._endpoint = endpoint
 
     async def discover(self) -> Discovery:
         """All shares of all regions. Failed reads are reported in `faults`."""
@@ -159,7 +162,7 @@ class StorageGatewayShares(TargetClient):
                 silent: dict[str, FileShareInfo] = {}
                 async for found in self._described(client, silent, kept):
                     shares += self._shares(region, found, unresolved)
-                undescribed += [_unseen(one, region) for one in silent.values()]
+                undescribed += [self._share(one, region, "", ready=False) for one in silent.values()]
             except AwsError as error:
                 complete = False
                 faults.append(conditions.describe(error, f"{GATEWAYS} in {region}"))
@@ -209,18 +212,24 @@ class StorageGatewayShares(TargetClient):
             except UnresolvedError as error:
                 unresolved[arn] = f"{arn}: {error}"
                 continue
-            shares.append(
-                Share(
-                    id=one.get("FileShareId") or arn.rpartition("/")[2],
-                    arn=arn,
-                    bucket=bucket,
-                    prefix=prefix,
-                    group=one.get("GatewayARN", ""),
-                    region=region,
-                    ready=one.get("FileShareStatus") == AVAILABLE,
-                )
-            )
+            ready = one.get("FileShareStatus") == AVAILABLE
+            shares.append(self._share(one, region, bucket, prefix, ready=ready))
         return shares
+
+    def _share(
+        self, one: FileShare | FileShareInfo, region: str, bucket: str, prefix: str = "", *, ready: bool
+    ) -> Share:
+        arn, gateway = one["FileShareARN"], one.get("GatewayARN", "")
+        return Share(
+            id=one.get("FileShareId") or arn.rpartition("/")[2],
+            arn=arn,
+            bucket=bucket,
+            prefix=prefix,
+            group=f"{self._endpoint} {gateway}" if self._endpoint else gateway,
+            region=region,
+            ready=ready,
+            endpoint=self._endpoint,
+        )
 
     async def _described(
         self, client: StorageGateway, silent: dict[str, FileShareInfo], kept: KeptBytes
@@ -265,13 +274,6 @@ async def _describe(client: StorageGateway, kind: str, arns: list[str]) -> Seque
         return _all(nfs["NFSFileShareInfoList"], arns)
     smb = await client.describe_smb_file_shares(FileShareARNList=arns)
     return _all(smb["SMBFileShareInfoList"], arns)
-
-
-def _unseen(one: FileShareInfo, region: str) -> Share:
-    """A share that is listed but cannot be described."""
-    arn, name = one["FileShareARN"], one.get("FileShareId", "")
-    group = one.get("GatewayARN", "")
-    return Share(name or arn.rpartition("/")[2], arn, "", group=group, region=region, ready=False)
 
 
 def _all(found: Sequence[FileShare], asked: Sequence[str]) -> Sequence[FileShare]:
