@@ -5,7 +5,7 @@ It knows nothing of the requests. Whoever holds or awaits a slot may be cancelle
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 
 
@@ -16,17 +16,27 @@ class Slots:
     def __init__(self, free: int) -> None:
         self._free = free
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # the next group comes first
+        self._refusal: Callable[[], Exception] | None = None
 
     @asynccontextmanager
     async def slot(self, group: Hashable) -> AsyncIterator[None]:
         """Waits for a slot, and holds it."""
-        if self._free:
+        if self._free or self._refusal is not None:
             self._free -= 1
         else:
             await self._turn(group)
         try:
+            if self._refusal is not None:
+                raise self._refusal()
             yield
         finally:
+            self._pass_on()
+
+    def close(self, refusal: Callable[[], Exception]) -> None:
+        """Those who wait, and those who come from now on, get this error instead of a slot."""
+        self._refusal = refusal
+        while self._waiting:
+            self._free -= 1
             self._pass_on()
 
     async def _turn(self, group: Hashable) -> None:

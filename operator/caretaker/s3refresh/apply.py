@@ -196,6 +196,13 @@ class Writer:
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)
 
+    def begin_no_call(self) -> None:
+        """A stop is near. Calls that wait for a slot are not made."""
+        self._shared.stopping = True
+        for worker in self._shared.workers.values():
+            worker.calls.stopping = True
+        self._call_slots.close()
+
     async def stop(self) -> None:
         """Another process may lead from now on: nothing of this one's work counts any more."""
         shared = self._shared
@@ -205,3 +212,4 @@ class Writer:
         shared.claims.clear()
         self._of.metrics.clear()
         shared.limiter, self._recalled, shared.stopping = ConcurrencyLimiter(), asyncio.Event(), False
+        self._call_slots = CallSlots()

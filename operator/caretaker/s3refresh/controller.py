@@ -51,7 +51,7 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
 
     async def quiesce(self, patience: float) -> None:
         """A stop is near: receive nothing more, have the calls under way answered and that written."""
-        self._shared.stopping = True
+        self._writer.begin_no_call()
         workers = list(self._shared.workers.values())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):

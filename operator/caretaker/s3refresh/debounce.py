@@ -37,6 +37,7 @@ CLOCK_SKEW_SECONDS: Final = 300.0
 CALL_SECONDS: Final = 10.0
 WHOLE_SECONDS: Final = 900.0  # assumed for a refresh of everything until a completion event gives a figure
 UNKNOWN: Final = "OutcomeUnknown"
+NOT_MADE: Final = "NotMade"  # the code of a call that did not begin, because its process stops
 
 
 class DirtyScope(msgspec.Struct, frozen=True):
@@ -265,6 +266,16 @@ def failed(target: TargetState, claim_id: str, error: CallError, backoff: Backof
     at = max(failure.next_attempt_at, now + least(backoff.options, error.code))
     failure = replace(failure, next_attempt_at=at)
     return replace(back, claim=None, failure=failure)
+
+
+def unmade(target: TargetState, claim_id: str, now: float) -> TargetState:
+    """The call of this claim was not made: its scope is dirty as before, and that is no failure. After an
+    earlier attempt, whose outcome is unknown, the claim stays."""
+    held, last = target.claim, target.last
+    if held is None or held.id != claim_id or held.attempt > 1:
+        return target
+    last = replace(last, requested_at=min(last.requested_at, last.accepted_at))
+    return replace(_wait_again(target, held.request.scope, held.since, now), claim=None, last=last)
 
 
 def unanswered(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:

@@ -89,6 +89,8 @@ def _answered(inputs: PlanInput, target: TargetState, result: Result) -> TargetS
     if not result.code:
         name = None if result.unnamed and not result.notification_id else result.notification_id
         return debounce.accepted(target, result.claim_id, name, inputs.now, may_fail=inputs.idempotent)
+    if result.code == debounce.NOT_MADE:
+        return debounce.unmade(target, result.claim_id, inputs.now)
     error = CallError(result.code, result.message, result.retry_after)
     if result.code == debounce.UNKNOWN and inputs.idempotent:
         return debounce.unanswered(target, result.claim_id, error, _backoff(inputs))

@@ -19,7 +19,7 @@ from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim
+from caretaker.s3refresh.debounce import CALL_SECONDS, NOT_MADE, UNKNOWN, Claim
 from caretaker.s3refresh.inspection import Discoverer, QueueInspector
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.queue_view import QueueView
@@ -46,6 +46,7 @@ class RefreshCalls:
         on_called: Callable[[Share, float], None],
     ) -> None:
         self.results: list[Result] = []
+        self.stopping = False  # no further call begins
         self._on_called = on_called
         self._on_result = on_result
         self._on_failed = on_failed
@@ -61,6 +62,9 @@ class RefreshCalls:
     def launch(self, target: TargetClient, calls: Iterable[tuple[Share, Claim]]) -> None:
         """Make the calls that are on record."""
         for share, claim in calls:
+            if self.stopping:
+                self._ended(Result(share.id, claim.id, code=NOT_MADE))
+                continue
             self._on_called(share, time.monotonic())
             work = self._call(target, share, claim)
             self._calls[claim.id] = asyncio.create_task(work, name="s3refresh-call")
@@ -85,8 +89,9 @@ class RefreshCalls:
     async def _call(self, target: TargetClient, share: Share, claim: Claim) -> None:
         try:
             result = await target.refresh(share, claim)
-        except NotLeader as error:  # the guard: nothing was sent
-            result = Result(share.id, claim.id, code="NotLeader", message=str(error))
+        except NotLeader as error:  # nothing was sent now, perhaps by an earlier attempt
+            code = NOT_MADE if self.stopping else UNKNOWN if claim.attempt > 1 else "NotLeader"
+            result = Result(share.id, claim.id, code=code, message=str(error))
         except asyncio.CancelledError:  # what was sent may be accepted all the same
             self._on_called(share, time.monotonic() + CALL_SECONDS)
             raise
@@ -97,9 +102,12 @@ class RefreshCalls:
             self._calls.pop(claim.id, None)
         if result.code in ("", UNKNOWN):
             self._on_called(share, time.monotonic() + (CALL_SECONDS if result.code else 0.0))
+        self._ended(result)
+
+    def _ended(self, result: Result) -> None:
         self.results.append(result)
         self._written.clear()
-        if result.code:
+        if result.code not in ("", NOT_MADE):
             self._on_failed()
         self._on_result()
 

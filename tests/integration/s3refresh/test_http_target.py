@@ -560,6 +560,31 @@ class TestServersThatDoNotAnswer:
         assert len(server.bodies) == CALLS_EACH + 1, "the cancelled one was not sent"
         assert {call.code for call in await asyncio.gather(*calls)} == {UNKNOWN}
 
+    async def test_once_a_stop_is_near_no_call_begins_and_those_under_way_are_answered(
+        self, server: FakeApiServer
+    ) -> None:
+        slots, end = CallSlots(), asyncio.Event()
+
+        async def slow(_: web.Request) -> web.StreamResponse:
+            await end.wait()
+            return web.Response(status=200)
+
+        server.on("POST", "/slow", slow)
+        calls = [call for n in range(20) for call in self.send(server, slots, 5, f"of-{n}", path="slow")]
+        await server.received(CALLS)
+        slots.close()
+        late = self.send(server, slots, 1, "late", path="answer")
+        while sum(call.done() for call in calls) < len(calls) - CALLS:
+            await asyncio.wait(
+                [call for call in calls if not call.done()], return_when=asyncio.FIRST_COMPLETED
+            )
+        end.set()
+        results = await asyncio.wait_for(asyncio.gather(*calls, *late, return_exceptions=True), 10)
+        refused = [result for result in results if isinstance(result, NotLeader)]
+        assert len(refused) == len(calls) + 1 - CALLS
+        assert {result.code for result in results if isinstance(result, Result)} == {""}
+        assert len(server.bodies) == CALLS
+
 
 async def test_lookups_that_end_let_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = resolving(monkeypatch, **{f"n{n}": [[METADATA]] for n in range(3 * EACH)})

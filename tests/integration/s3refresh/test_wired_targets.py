@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from caretaker.api import names
+from caretaker.s3refresh.targets.call_slots import EACH
 from fakes.apiserver import FakeApiServer, Handler
 from testbed import steer
 from testbed.admin import Admin, Json, path
@@ -74,9 +75,14 @@ async def refresher(place: Refreshing, source: Source, target: Json, **spec: Any
     return await place.create(source.queue, filter={"buckets": [source.bucket]}, target=target, **spec)
 
 
+def targets_of(found: Json) -> list[Json]:
+    """The records of all targets."""
+    return list((found.get("status") or {}).get("targets") or ())
+
+
 def only(found: Json) -> Json:
     """The record of the one target."""
-    (target,) = (found.get("status") or {}).get("targets") or [{}]
+    (target,) = targets_of(found) or [{}]
     return dict(target)
 
 
@@ -419,6 +425,39 @@ async def test_an_operator_that_dies_at_a_call_makes_the_same_again(
     assert call(service, 0) == call(service, 1)
     assert service.bodies[0] == service.bodies[1]
     check(call(service)[1], source)
+
+
+async def test_calls_that_wait_when_an_operator_stops_are_left_to_the_next_one(
+    own: tuple[OperatorProcess, Refreshing, ApiProxy], service: FakeApiServer
+) -> None:
+    process, place, _ = own
+    stopping = asyncio.Event()
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        await stopping.wait()
+        return web.Response(status=204)
+
+    service.on("POST", "/purge", answer)
+    target, buckets = http(service, "127.0.0.1"), [f"bucket-{n}" for n in range(EACH + 2)]
+    resource = await place.create(
+        place.aws.source().queue, filter={"buckets": buckets}, target=target, resync={"onStart": True}
+    )
+    await asyncio.to_thread(process.start)
+    await resource.when(lambda found: sum("claim" in one for one in targets_of(found)) == len(buckets))
+    await service.received(EACH)
+    ending = asyncio.create_task(asyncio.to_thread(process.terminate))
+    await asyncio.to_thread(process.wait_log, lambda entry: entry["msg"] == "not leading", TIMEOUT)
+    stopping.set()
+    await ending
+    assert len(service.requests) == EACH
+    left = [one for one in targets_of(await resource.get()) if "dirty" in one]
+    assert [sorted(one.keys() & {"claim", "failure", "last"}) for one in left] == [[], []]
+    await asyncio.to_thread(process.start)
+    await resource.when(lambda found: stands(found, "CaughtUp"))
+    assert len({call(service, number)[1]["bucket"] for number in range(len(service.requests))}) == len(
+        buckets
+    )
+    assert len(service.requests) == len(buckets)
 
 
 # The name server of *.silent does not answer.

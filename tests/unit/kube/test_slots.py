@@ -138,3 +138,25 @@ def test_no_slot_is_lost_and_none_is_made(limit: int, steps: list[tuple[str, int
         assert all(task.done() for task in requests.tasks)
 
     asyncio.run(history())
+
+
+class ClosedError(Exception):
+    """The slots are closed."""
+
+
+async def test_once_closed_nobody_begins_and_who_has_begun_goes_on() -> None:
+    requests = Requests(2)
+    begun = [requests.send("a"), requests.send("a")]
+    waiting = [requests.send("a"), requests.send("b")]
+    cancelled = requests.send("b")
+    await spin()
+    cancelled.cancel()
+    requests.running[0][1].set()
+    await asyncio.sleep(0)  # its slot is given away, and nobody knows yet
+    requests.slots.close(ClosedError)
+    late = requests.send("c")
+    await spin()
+    assert [type(task.exception()) for task in (*waiting, late)] == [ClosedError] * 3
+    assert (len(requests.running), begun[1].done()) == (1, False)
+    await requests.end()
+    assert begun[1].exception() is None

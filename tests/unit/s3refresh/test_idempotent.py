@@ -222,6 +222,40 @@ def test_an_unknown_outcome_of_another_claim_counts_for_nothing() -> None:
     )
 
 
+class TestCallsThatDidNotBegin:
+    """Their process stops."""
+
+    NOT_BEGUN = Result("bucket", "c1", code=debounce.NOT_MADE, message="the operator stops")
+
+    def test_the_scope_waits_as_if_it_had_not_been_claimed(self) -> None:
+        before = TargetState("bucket", dirty=DirtyScope(NOW - 40, A), last=LastCall(NOW - 90, NOW - 80))
+        claimed = debounce.claim(before, ("c1", "one"), DebounceOptions(), NOW - 1)
+        assert claimed.claim is not None
+        results, running = (self.NOT_BEGUN,), frozenset({"c1"})
+        made = planned(claimed, owner="one", running=running, results=results, suspended=True)
+        last = LastCall(NOW - 80, NOW - 80)
+        assert made.targets == (msgspec.structs.replace(before, last=last),)
+        times = {"bucket": TargetTimes(last_event=40.0, called_for=10.0)}
+        again = planned(made.targets[0], times=times)
+        assert [claim.request for _, claim in again.calls] == [claimed.claim.request], (
+            "made by the next process"
+        )
+
+    def test_what_came_meanwhile_waits_with_it(self) -> None:
+        new = Scope(folders=frozenset({"b"}))
+        after = debounce.unmade(msgspec.structs.replace(CLAIMED, dirty=DirtyScope(NOW - 3, new)), "c1", NOW)
+        assert after.dirty == DirtyScope(CLAIM.since, Scope(folders=frozenset({"a", "b", "/"})))
+        assert (after.claim, after.failure) == (None, None)
+
+    def test_after_an_attempt_of_unknown_outcome_the_claim_stays(self) -> None:
+        again = debounce.resume(backing_off(NOW - 5), "one")
+        assert debounce.unmade(again, "c1", NOW) is again
+
+    def test_another_claim_is_left_alone(self) -> None:
+        for target in (CLAIMED, IN_FLIGHT):
+            assert debounce.unmade(target, "c2", NOW) is target
+
+
 def test_buckets_are_targets_of_their_own() -> None:
     assert of_buckets(["b", "a", "b"]) == (
         Share(id="a", arn="", bucket="a", group="a"),

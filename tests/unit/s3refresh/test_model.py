@@ -98,7 +98,7 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(operator.calls for operator in self.operators))
     @rule(
-        outcome=st.sampled_from(["accepted", "unnamed", "refused", "unknown"]),
+        outcome=st.sampled_from(["accepted", "unnamed", "refused", "unknown", "unmade"]),
         late=st.sampled_from([0.0, 9.0]),
     )
     def call_ends(self, outcome: str, late: float) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -10,13 +11,15 @@ import pytest
 from caretaker.api.objects import WireMeta
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh.debounce import NOT_MADE, UNKNOWN, Claim
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
+from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import RawRefresh, WorkerConfig, read, worker_config_of
-from caretaker.s3refresh.snapshot import Discovery, Message
+from caretaker.s3refresh.snapshot import Discovery, Message, Result
 from caretaker.s3refresh.targets import registry
-from caretaker.s3refresh.worker import Worker
+from caretaker.s3refresh.worker import RefreshCalls, Worker
 from testing.s3refreshes import refresh
 
 FOUND = Discovery(complete=True, shares=of_buckets(["media"]))
@@ -145,3 +148,48 @@ async def test_ends_of_refreshes_do_not_wait_behind_events() -> None:
     messages, _, more = worker.receiver.messages()
     await worker.end()
     assert (end in messages, more) == (True, True)
+
+
+@dataclass
+class Waits:
+    """A target whose calls wait until they are refused: nothing is sent."""
+
+    refused: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def refresh(self, *_: Any) -> Result:
+        await self.refused.wait()
+        raise NotLeader("nothing was sent")
+
+
+@pytest.mark.parametrize(
+    ("stopping", "attempt", "code"),
+    [
+        pytest.param(True, 1, NOT_MADE, id="a stop is near: it was not made"),
+        pytest.param(True, 2, NOT_MADE, id="nor was this attempt"),
+        pytest.param(False, 1, "NotLeader", id="refused by the guard"),
+        pytest.param(False, 2, UNKNOWN, id="an earlier attempt may have been accepted"),
+    ],
+)
+async def test_what_becomes_of_a_call_of_which_nothing_was_sent(
+    stopping: bool, attempt: int, code: str
+) -> None:
+    asked, failed = asyncio.Event(), list[str]()
+    calls = RefreshCalls(asked.set, lambda: failed.append(code), lambda *_: None)
+    target: Any = Waits()
+    claim = Claim("c1", "me", 0.0, Request(("/",), recursive=True), 0.0, attempt)
+    calls.launch(target, [(FOUND.shares[0], claim)])
+    calls.stopping = stopping
+    target.refused.set()
+    async with asyncio.timeout(10):
+        await asked.wait()
+    assert [(result.claim_id, result.code) for result in calls.results] == [("c1", code)]
+    assert bool(failed) is not stopping
+
+
+async def test_no_call_begins_once_a_stop_is_near() -> None:
+    calls = RefreshCalls(lambda: None, lambda: None, lambda *_: None)
+    calls.stopping = True
+    target: Any = None
+    calls.launch(target, [(FOUND.shares[0], Claim("c1", "me", 0.0, Request(("/",), recursive=True), 0.0))])
+    assert [(result.target, result.code) for result in calls.results] == [("media", NOT_MADE)]
+    assert calls.running == {"c1"}, "until that is on record"

@@ -19,7 +19,7 @@ import msgspec
 
 from caretaker.api.s3refresh import Filter, TargetStatus
 from caretaker.s3refresh import resource
-from caretaker.s3refresh.debounce import CALL_SECONDS, UNKNOWN, Claim, TargetState
+from caretaker.s3refresh.debounce import CALL_SECONDS, NOT_MADE, UNKNOWN, Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import Share
@@ -287,8 +287,11 @@ class Operator:
                 assert one.claim.id in self.world.settled, "given up, though it may have taken effect"
 
     def answer(self, call: Call, outcome: str) -> None:
-        """A call ends: accepted (perhaps without an id), refused or unknown, within CALL_SECONDS."""
-        if outcome == "refused" and not call.effect:
+        """A call ends: accepted (perhaps without an id), refused, unknown or not even begun, within
+        CALL_SECONDS."""
+        if outcome == "unmade" and not call.effect:
+            code = NOT_MADE
+        elif outcome == "refused" and not call.effect:
             code = "InvalidGatewayRequestException"
         elif outcome == "unknown":
             code = "Timeout" if self.world.kind == "gateway" else UNKNOWN
@@ -297,7 +300,7 @@ class Operator:
             code = ""
             if not call.effect:
                 self.world.take_effect(call)
-        if code != UNKNOWN:
+        if code != UNKNOWN and not (code == NOT_MADE and call.claim.attempt > 1):
             self.world.settled.add(call.claim.id)
         self.calls.remove(call)
         unnamed = outcome == "unnamed" and self.world.kind == "gateway"

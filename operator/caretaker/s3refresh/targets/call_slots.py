@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 from weakref import WeakValueDictionary
 
+from caretaker.kube.errors import NotLeader
 from caretaker.kube.slots import Slots
 
 CALLS: Final = 64  # servers of 16 namespaces that do not answer delay the others, too
@@ -30,3 +31,8 @@ class CallSlots:
             each = self._each[namespace] = Slots(EACH)
         async with each.slot(uid), self._all.slot(namespace):
             yield
+
+    def close(self) -> None:
+        """A stop is near: no further call begins. Those that wait, and those that come, raise NotLeader."""
+        for slots in (*self._each.values(), self._all):
+            slots.close(lambda: NotLeader("the operator stops: the call was not made"))
