@@ -34,10 +34,11 @@ from caretaker.imds.resource import Read
 from caretaker.imds.verify import Probing
 from caretaker.s3refresh import plan as refresh_plan
 from caretaker.s3refresh import snapshot as refresh_snapshot
-from caretaker.s3refresh.debounce import TargetState
+from caretaker.s3refresh.debounce import DirtyScope, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent, Parsed
-from caretaker.s3refresh.folders import Scope, of_folder
-from caretaker.s3refresh.match import EventMatcher, Share, by_bucket
+from caretaker.s3refresh.folders import MAX_BYTES, MAX_FOLDERS, Scope, length, of_folder, union
+from caretaker.s3refresh.gather import joined
+from caretaker.s3refresh.match import EventMatcher, Matches, Share, by_bucket
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from fuzz import fleet
@@ -212,6 +213,33 @@ def storm(key: str) -> refresh_snapshot.PlanInput:
         matches=matcher.matches(),
         concerned=concerned,
     )
+
+
+def full(key: str) -> refresh_snapshot.PlanInput:
+    """Events for 64 shares whose records have no room for their folders: as many as fit are closed, and as
+    many wait behind. What is found is joined with the records, as it is before a plan is made."""
+    before = storm("a")
+    found = union(*(of_folder(f"{n}{key[:24]}") for n in range(40)))
+    waits = DirtyScope(NOW, _filled(f"b/{key}"))
+    targets = [
+        msgspec.structs.replace(one, dirty=DirtyScope(NOW, _filled(f"a/{key}"), closed=True, later=waits))
+        for one in before.targets
+    ]
+    matches = Matches({one.id: joined(one, found) for one in targets})
+    return msgspec.structs.replace(before, targets=tuple(targets), messages=(), matches=matches)
+
+
+def _filled(key: str) -> Scope:
+    """Nearly as many folders as a record takes: their names are distinct, and end like the key."""
+    filled, room = set[str](), MAX_BYTES
+    for number in range(MAX_FOLDERS // 2):
+        name = f"{number % 40}/{number}{key[:24]}"
+        some = of_folder(name).folders - filled
+        room -= sum(map(length, some))
+        if room < 0 or len(filled | some) > MAX_FOLDERS:
+            break
+        filled |= some
+    return Scope(folders=frozenset(filled))
 
 
 def _messages(key: str) -> tuple[refresh_snapshot.Message, ...]:

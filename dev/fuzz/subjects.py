@@ -279,6 +279,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     ),
     "s3-garbage": Subject(of_text(MIB, envelope.parse)),
     "s3-shares": Subject(prepared_text(KEY - 16, planners.storm, refresh_plan.plan)),
+    "s3-records": Subject(prepared_text(KEY - 16, planners.full, refresh_plan.plan)),
     "s3-merge": Subject(prepared_text(KEY - 16, planners.merged, lambda scopes: folders.merge(*scopes))),
     "s3-key": Subject(of_text(KEY - 3, _key)),
     "s3-spec": Subject(of_json(OBJECT, _refresh, s3samples.REFRESH, schema="s3aggregatedrefreshes.spec")),

@@ -11,6 +11,7 @@ which cover more than changed, never less. Every step but one sort is linear in 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
+from operator import methodcaller
 from typing import Final
 
 import msgspec
@@ -74,6 +75,7 @@ def of_folder(folder: str) -> Scope:
     return Scope(folders=frozenset((ROOT, *names)))
 
 
+_SLASHES: Final = methodcaller("count", "/")
 _NO_FOLDER: Final = frozenset(("", ".", ".."))
 
 
@@ -156,24 +158,24 @@ def _with_ancestors(folder: str) -> Iterator[str]:
     yield ROOT
 
 
-def _depth(folder: str) -> int:
-    return 0 if folder == ROOT else folder.count("/") + 1
-
-
 def size(scope: Scope) -> int:
     """Bytes of the names, as the API server stores them."""
     names = (*scope.folders, *scope.trees)
-    together = "".join(names)
-    return len(together) + 3 * len(names) if _plain(together) else sum(map(length, names))
+    return _stored("".join(names)) + 3 * len(names)
 
 
 def length(name: str) -> int:
-    """Bytes of a name in the object that etcd stores: quoted, with a comma. The API server also escapes <, >,
-    &, U+2028 and U+2029, as six characters each, which JSON does not require."""
-    if _plain(name):
-        return len(name) + 3
-    more = 5 * sum(map(name.count, "<>&")) + 3 * sum(map(name.count, "\u2028\u2029"))
-    return len(msgspec.json.encode(name)) + 1 + more
+    """Bytes of a name in the object that etcd stores: quoted, with a comma."""
+    return _stored(name) + 3
+
+
+def _stored(text: str) -> int:
+    """Bytes within quotes. The API server also escapes <, >, &, U+2028 and U+2029, as six characters each,
+    which JSON does not require."""
+    if _plain(text):
+        return len(text)
+    more = 5 * sum(map(text.count, "<>&")) + 3 * sum(map(text.count, "\u2028\u2029"))
+    return len(msgspec.json.encode(text)) - 2 + more
 
 
 def _plain(text: str) -> bool:
@@ -201,7 +203,7 @@ def _pruned(folders: Iterable[str], trees: Iterable[str]) -> Scope:
     held = {f"{tree}/" for tree in trees}
     kept: tuple[list[str], list[str]] = ([], [])
     outer = "/"  # no name begins with it
-    for name in sorted(held.union(f"{folder}/" for folder in folders if folder != ROOT)):
+    for name in sorted(held | {f"{folder}/" for folder in folders if folder != ROOT}):
         if name.startswith(outer):
             continue
         if is_tree := name in held:
@@ -214,14 +216,19 @@ def _pruned(folders: Iterable[str], trees: Iterable[str]) -> Scope:
 def _collapsed(scope: Scope, most: int) -> Scope:
     """The leaves as at most `most` trees, the deepest joined first; their ancestors stay single folders: no
     tree but the root's own would hold them, and that one would be everything."""
-    names = sorted(f"{name}/" for name in (*scope.folders, *scope.trees) if name != ROOT)
+    names = sorted([f"{name}/" for name in (*scope.folders, *scope.trees) if name != ROOT])
     leaves = [name for name, after in pairwise((*names, "")) if not after.startswith(name)]
-    deepest = max(name.count("/") for name in leaves)
+    cuts: dict[int, set[str]] = {}
+
+    def left(depth: int) -> int:
+        cuts[depth] = _cut(leaves, depth)
+        return len(cuts[depth])
+
     # The largest depth at which at most `most` trees remain; 1 if there is none.
-    levels = bisect_right(range(1, deepest + 1), most, key=lambda depth: len(_cut(leaves, depth))) or 1
-    trees = _cut(leaves, levels)
+    levels = bisect_right(range(1, max(map(_SLASHES, leaves)) + 1), most, key=left) or 1
+    trees = cuts[levels]
     # A deeper name is within one of the trees, which is above the leaves below it.
-    above = frozenset(name for name in scope.folders if name.count("/") < levels or name == ROOT) - trees
+    above = frozenset({name for name in scope.folders if name.count("/") < levels or name == ROOT} - trees)
     if len(trees) > most and len(above) + len(trees) > MAX_FOLDERS:
         return EVERYTHING
     return Scope(folders=above, trees=frozenset(trees))
@@ -229,15 +236,22 @@ def _collapsed(scope: Scope, most: int) -> Scope:
 
 def _cut(names: Iterable[str], depth: int) -> set[str]:
     """The ancestors of these names at this depth; a name above it stays itself. Names end in a slash."""
-    return {"/".join(name.split("/")[:depth]) if name.count("/") > depth else name[:-1] for name in names}
+    return {
+        "/".join(name.split("/", depth)[:depth]) if name.count("/") > depth else name[:-1] for name in names
+    }
 
 
-def _calls(names: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:
+def _calls(names: Collection[str], most: int) -> Iterator[tuple[str, ...]]:
     """Splits names into calls, the deepest first: at least one name each, up to `most` names and
     MAX_CALL_BYTES."""
     chosen: list[str] = []
     size = 0
-    for name in sorted(names, key=lambda name: (-_depth(name), name)):
+    ordered = sorted(names)
+    ordered.sort(key=_SLASHES, reverse=True)  # as stable as sorted()
+    if ROOT in names:
+        ordered.remove(ROOT)
+        ordered.append(ROOT)
+    for name in ordered:
         more = length(name)
         if chosen and (len(chosen) == most or size + more > MAX_CALL_BYTES):
             yield tuple(chosen)

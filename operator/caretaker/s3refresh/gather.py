@@ -20,11 +20,13 @@ from caretaker.kube.errors import or_none
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import queue_view, resource
+from caretaker.s3refresh import debounce, queue_view, resource
 from caretaker.s3refresh.admission import access_of
 from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, OTHERS_SECONDS, busy_of
 from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import max_age
+from caretaker.s3refresh.debounce import TargetState
+from caretaker.s3refresh.folders import Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
 from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.queue_view import QueueView
@@ -82,6 +84,25 @@ class Arrivals(msgspec.Struct, frozen=True):
             pass
         return replace(self, discovery=discovery, matches=matcher.matches(), concerned=concerned)
 
+    async def joined(self, targets: Iterable[TargetState]) -> "Arrivals":
+        """Joins the scopes that were found with those on record. It yields as with_matches() does: many
+        records may be full, and reducing each takes a while."""
+        found = dict(self.matches.found)
+        async for target in in_pieces(targets):
+            if target.id in found:
+                found[target.id] = joined(target, found[target.id])
+        return replace(self, matches=replace(self.matches, found=found))
+
+
+def joined(target: TargetState, scope: Scope) -> Scope:
+    """The scope with what waits of the target. To mark the target with either has the same result."""
+    before, after = target.dirty, debounce.mark(target, scope, 0.0).dirty
+    if before is None or after is None or after is before or scope.all:
+        return scope
+    if not before.closed:
+        return after.scope
+    return scope if after.later is None or after.later.scope.all else after.later.scope
+
 
 def _matching(
     new: Callable[[], EventMatcher],
@@ -131,6 +152,7 @@ class Reader:
         places = {one.id: one.location for one in read.status.targets}
         discovery = _state(worker, setup, read).discovery.located(places)
         came = await came.with_matches(read.spec, discovery)
+        came = await came.joined(resource.targets_of(read, time.time()))
         return self._snapshot(key, read, _state(worker, setup, read), setup, came)
 
     async def resource(self, key: Key) -> RawRefresh | None:

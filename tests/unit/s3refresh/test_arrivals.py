@@ -4,13 +4,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec
 from caretaker.runtime import tasks
+from caretaker.s3refresh import debounce
+from caretaker.s3refresh.debounce import DirtyScope, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
-from caretaker.s3refresh.folders import Scope
-from caretaker.s3refresh.gather import SLICE, Arrivals
+from caretaker.s3refresh.folders import MAX_FOLDERS, Scope
+from caretaker.s3refresh.gather import SLICE, Arrivals, joined
 from caretaker.s3refresh.match import STEP, Matches, of_buckets
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import RawRefresh, read
@@ -20,6 +24,7 @@ from testing.s3refreshes import refresh
 from testing.turns import beside_others
 
 SHARES = Discovery(complete=True, shares=of_buckets(["media"]))
+NOW = 1_800_000_000.0
 MANY = PASS_EVENTS + 1
 
 
@@ -61,6 +66,33 @@ async def test_others_have_their_turns_while_events_are_sifted(monkeypatch: pyte
     large = Arrivals((message(2, MANY),))
     _, turns = await beside_others(large.with_matches(spec_of(), SHARES))
     assert turns >= 2 * MANY // SLICE
+
+
+async def test_others_have_their_turns_while_full_records_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To join new folders with 64 records of 16 KiB took 40 ms, in the one turn of the plan."""
+    monkeypatch.setattr(tasks, "SLICE", 0.0)
+    targets = [TargetState(f"s{n}", dirty=DirtyScope(NOW, Scope(folders=frozenset("ab")))) for n in range(64)]
+    found = Arrivals(
+        matches=Matches(dict.fromkeys((one.id for one in targets), Scope(folders=frozenset("c"))))
+    )
+    joint, turns = await beside_others(found.joined(targets))
+    assert turns >= len(targets)
+    assert set(joint.matches.found.values()) == {Scope(folders=frozenset("abc"))}
+
+
+NAMES = st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=4).map("/".join) | st.just("/")
+SCOPES = st.builds(Scope, st.booleans(), st.frozensets(NAMES), st.frozensets(NAMES))
+WIDE = st.integers(0, 9).map(lambda top: Scope(folders=frozenset(f"{top}/{n}" for n in range(MAX_FOLDERS))))
+
+
+@given(SCOPES | WIDE, SCOPES | WIDE, SCOPES | WIDE | st.none(), st.booleans())
+def test_a_scope_that_is_joined_marks_a_target_as_it_does_alone(
+    scope: Scope, waits: Scope, behind: Scope | None, closed: bool
+) -> None:
+    later = DirtyScope(NOW, behind) if behind is not None else None
+    for dirty in (DirtyScope(NOW, waits, closed, later), None):
+        target = TargetState("s", dirty=dirty)
+        assert debounce.mark(target, joined(target, scope), NOW) == debounce.mark(target, scope, NOW)
 
 
 @pytest.mark.parametrize("count", [MANY, 1])
