@@ -42,6 +42,11 @@ class Share(msgspec.Struct, frozen=True):
     endpoint: str = ""
 
     @property
+    def gateway(self) -> str:
+        """Without the endpoint, which group has in front."""
+        return self.group.rpartition(" ")[2]
+
+    @property
     def location(self) -> str:
         """Bucket and prefix as recorded in status; empty for a bucket, whose id names it."""
         return f"{self.bucket}/{self.prefix}" if self.arn else ""

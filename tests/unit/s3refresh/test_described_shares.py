@@ -127,6 +127,17 @@ async def test_of_a_list_without_an_end_16_mib_are_read_in_all_regions_together(
     assert client.lists == 3 + len(regions)  # 16 MiB and the items, then one page of each further region
 
 
+async def test_gateways_and_shares_are_those_of_their_endpoint() -> None:
+    spec, client = Spec(shares=SharesSpec(discover=Discover())), Gateway([1], [], circling=False)
+    own, other = [
+        (await StorageGatewayShares({"eu-west-1": client}, spec, endpoint).discover()).shares[0]  # type: ignore[dict-item]
+        for endpoint in ("", "https://gateways.example")
+    ]
+    assert (own.endpoint, other.endpoint) == ("", "https://gateways.example")
+    assert own.group != other.group
+    assert own.gateway == other.gateway == GATEWAY
+
+
 async def test_shares_that_were_not_asked_for_are_not_kept() -> None:
     spec = Spec(shares=SharesSpec(discover=Discover()))
     found = await StorageGatewayShares({"eu-west-1": Endless(1, 1)}, spec).discover()  # type: ignore[dict-item]

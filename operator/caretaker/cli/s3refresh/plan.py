@@ -159,7 +159,7 @@ def _target_json(one: Outlook) -> dict[str, Any]:
         "arn": share.arn if share else None,
         "bucket": share.bucket if share else None,
         "prefix": share.prefix if share else None,
-        "gateway": share.group if share else None,
+        "gateway": share.gateway if share else None,
         "region": share.region if share else None,
         "phase": one.phase,
         "dirty": None if dirty is None else {"since": format_time(dirty.since), **_scope_json(dirty.waiting)},
@@ -242,7 +242,7 @@ def _share(one: Outlook) -> list[str]:
     share = one.share
     if share is None:
         return [one.target.id, "-", "-", "-", "-", "not found"]
-    place = [share.bucket, *map(cell, (share.prefix, share.group.rpartition("/")[2], share.region))]
+    place = [share.bucket, *map(cell, (share.prefix, share.gateway.rpartition("/")[2], share.region))]
     return [share.id, *place, "yes" if share.ready else "not AVAILABLE"]
 
 
