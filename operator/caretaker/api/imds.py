@@ -231,7 +231,7 @@ class ChangedInstance(Wire, frozen=True):
     """An instance that was, or may have been, sent a change.
 
     at           time of the change, or when the canary passed
-    applied      EC2 reported the change as applied
+    applied      EC2 reported the change as applied; of a failed canary: a part of it is left
     ready_since  lastTransitionTime of the Node's Ready condition: compared for equality, never ordered; "" =
                  the Node has not been seen Ready since
     unready      the Node was Ready and is now NotReady

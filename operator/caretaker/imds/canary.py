@@ -6,12 +6,14 @@ remaining instances are changed when the same change has passed.
     Changing  being changed, or too few: others may still join; an instance that EC2 refuses to change, or
               that another client changes first, is replaced by another one
     Soaking   EC2 reported all as applied, and their Nodes have been Ready since
-    Failed    an instance was lost or reverted: the breaker opens, and the next canary is a new one
+    Failed    an instance was lost or reverted: the breaker opens, and the next canary is a new one; once the
+              breaker is closed, instances that still have a part of the change are watched
     passed    the remaining instances of the group may be changed, and are watched for some minutes
 
 The state is in status alone, written before the first call. Times of Nodes are compared, never ordered.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -19,55 +21,23 @@ import msgspec
 
 from caretaker.api.conditions import BreakerReason, PolicyReason
 from caretaker.api.imds import (
-    MAX_CANARY,
-    MAX_PASSED,
-    CanaryStatus,
     ChangedGroup,
     ChangedInstance,
     FieldChange,
     GroupCanary,
-    PassedChange,
 )
 from caretaker.api.times import format_time, parse_time
+from caretaker.imds.canary_record import Fault, GroupChange, Record, together, token
 from caretaker.imds.change_attempts import ChangeAttempt, refused
-from caretaker.imds.change_state import BACK, ChangeState, change_state, runs, unready
+from caretaker.imds.change_state import BACK, ChangeState, carried, change_state, runs, unready
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
-from caretaker.imds.passed import held_by_others, passed_changes, still_wanted
+from caretaker.imds.passed import held_by_others, may_have, passed_changes, still_wanted
 from caretaker.imds.safety_checks import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
 
-_ORDER: Final = ("Failed", "Changing", "Soaking")
-
-GroupChange = tuple[Group, tuple[FieldChange, ...]]
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """The cause of an open breaker."""
-
-    reason: str
-    instance: str
-    node: str
-    message: str
-
-
-class Record(msgspec.Struct, frozen=True):
-    """The next state, for status.
-
-    faults   failures since the last pass
-    unready  instances whose Nodes were Ready at the change and are now NotReady
-    stale    instances to read again before a canary passes or a watch ends
-    unreported  changed instances whose state is unknown, because EC2's response lacks them or their tags
-    """
-
-    canaries: Mapping[Group, GroupCanary] = {}
-    passed: Mapping[tuple[Group, FieldChange], PassedChange] = {}
-    changed: tuple[ChangedGroup, ...] = ()
-    faults: tuple[Fault, ...] = ()
-    unready: tuple[ChangedInstance, ...] = ()
-    stale: tuple[CheckedInstance, ...] = ()
-    unreported: tuple[CheckedInstance, ...] = ()
+_LOST: Final = "was terminated or its Node was deleted after it was sent the change"
 
 
 def step(
@@ -89,50 +59,6 @@ def step(
     return made.record()
 
 
-def status(record: Record, inputs: EnforceInput) -> CanaryStatus | None:
-    """status.canary; None = there is no canary, and no change has passed."""
-    before, running = inputs.canary, [record.canaries[group] for group in sorted(record.canaries)]
-    passed = tuple(record.passed.values())[-MAX_PASSED:]
-    if not running and not passed:
-        return None
-    stamp = format_time(inputs.wall)
-    if running:
-        phase = min((one.phase for one in running), key=_ORDER.index)
-        names = tuple(one.instance for group in running for one in group.instances)[:MAX_CANARY]
-        started, since = min(one.started_at for one in running), max(one.since for one in running)
-        return CanaryStatus(inputs.generation, names, phase, started, since, tuple(running), passed)
-    if before is not None and before.phase == "Passed":
-        return msgspec.structs.replace(before, generation=inputs.generation, groups=(), passed=passed)
-    names, started = (before.instances, before.started_at) if before is not None else ((), stamp)
-    return CanaryStatus(inputs.generation, names, "Passed", started, stamp, (), passed)
-
-
-# ---------------------------------------------------------------- changed instances
-
-
-def chosen(one: CheckedInstance, inputs: EnforceInput) -> ChangedInstance:
-    """An instance whose change will be sent."""
-    ready_since = _token(one) if one.ready else ""
-    return ChangedInstance(one.instance, one.node, format_time(inputs.wall), ready_since=ready_since)
-
-
-def together(groups: Iterable[ChangedGroup]) -> tuple[ChangedGroup, ...]:
-    """Merge groups with the same changes; of duplicate instances the last one counts."""
-    by: dict[tuple[str, str, tuple[FieldChange, ...]], dict[str, ChangedInstance]] = {}
-    for group in groups:
-        by.setdefault((group.kind, group.name, group.changes), {}).update(
-            (one.instance, one) for one in group.instances
-        )
-    return tuple(ChangedGroup(*key, tuple(some.values())) for key, some in by.items() if some)
-
-
-def _token(one: CheckedInstance) -> str:
-    return format_time(one.ready_since)
-
-
-# ---------------------------------------------------------------- next state
-
-
 class _Step:
     """Builds a Record."""
 
@@ -148,6 +74,7 @@ class _Step:
         self._blocked = blocked
         self._inputs = inputs
         self._others = others
+        self._every = every
         self._now = format_time(inputs.wall)
         self._canaries: dict[Group, GroupCanary] = {}
         self._held = held_by_others(every, inputs)
@@ -157,6 +84,7 @@ class _Step:
         self._unready: list[ChangedInstance] = []
         self._stale: list[CheckedInstance] = []
         self._unreported: list[CheckedInstance] = []
+        self._to_come: dict[tuple[Group, FieldChange], bool] = {}  # whether instances are left to change so
 
     def record(self) -> Record:
         # A reading of a skipped one decides nothing.
@@ -173,12 +101,45 @@ class _Step:
             self._canaries[canary.kind, canary.name] = after
 
     def _failed(self, canary: GroupCanary) -> GroupCanary:
-        """The breaker may be closed again: an instance that still has the change counts if it is unready."""
-        for one in canary.instances:
-            has = self._change_state(one, canary.changes) not in ("gone", *BACK)
-            if has and unready(one, self._instances[one.instance]):
-                self._unready.append(one)
-        return canary
+        """While the breaker is open it is noted what has become of the instances: whoever closes it accepts
+        that. Then those that still have a part of the change are watched."""
+        if self._inputs.breaker is None:
+            return canary
+        for one in canary.instances if self._inputs.closes else ():
+            if one.applied and self._is_gone(one):
+                self._lose(canary, _fault(BreakerReason.INSTANCE_LOST, one, _LOST))
+            elif part := self._part(one, canary.changes):
+                checked = self._instances[one.instance]
+                sure = checked.observed is not None and checked.observed.confirmed
+                applied = one.applied or (sure and not self._is_early(one, checked))
+                after = msgspec.structs.replace(one, at=self._now, applied=applied)
+                self.watch(msgspec.structs.replace(canary, changes=part), [after])
+        return msgspec.structs.replace(canary, instances=self._noted(canary))
+
+    def _noted(self, canary: GroupCanary) -> tuple[ChangedInstance, ...]:
+        """The instances of a failed canary. applied: it has a part of the change."""
+        return tuple(
+            msgspec.structs.replace(one, applied=bool(self._part(one, canary.changes)))
+            for one in canary.instances
+        )
+
+    def _part(self, one: ChangedInstance, changes: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
+        """The changes that an instance of a failed canary has, or may have."""
+        if self._is_gone(one):
+            return ()
+        checked = self._instances[one.instance]
+        if checked.result.state == "unknown":
+            return changes if one.applied else ()
+        return changes if self._is_early(one, checked) else carried(checked, changes)
+
+    def _is_gone(self, one: ChangedInstance) -> bool:
+        checked = self._instances.get(one.instance)
+        return checked is None or checked.result.state == "gone"
+
+    def _is_early(self, one: ChangedInstance, checked: CheckedInstance) -> bool:
+        """Whether another process may have sent its change, and the reading may not show it yet."""
+        at = checked.observed.at if checked.observed is not None else math.inf
+        return one.instance in self._inputs.inherited and at < self._inputs.believed_since
 
     def _evaluated(self, canary: GroupCanary) -> GroupCanary | None:
         """None = the canary has passed, or has no instances left."""
@@ -187,7 +148,8 @@ class _Step:
         fault = next((why for why in faults if why is not None), None)
         if fault is not None:
             self._faults.append(fault)
-            return msgspec.structs.replace(canary, phase="Failed", since=self._now, message=fault.message)
+            failed = {"phase": "Failed", "since": self._now, "message": fault.message}
+            return msgspec.structs.replace(canary, instances=self._noted(canary), **failed)
         if any(state in ("left", "out") for _, state in stood):
             self.watch(canary, [one for one, _ in stood])
             return None
@@ -217,8 +179,7 @@ class _Step:
     def _why(self, one: ChangedInstance, state: ChangeState, canary: GroupCanary) -> Fault | None:
         """Why the canary has failed."""
         if state == "gone" and not self._was_refused(one, state):
-            message = "was terminated or its Node was deleted after it was sent the change"
-            return _fault(BreakerReason.CANARY_LOST, one, message)
+            return _fault(BreakerReason.CANARY_LOST, one, _LOST)
         if state == "out" and self._same_spec() and not self._was_refused(one, state):
             left = "the policy" if self._change_state(one, canary.changes) == "out" else "its node group"
             message = f"left {left} by its labels or tags after it was sent the change"
@@ -272,7 +233,7 @@ class _Step:
         self, canary: GroupCanary, stay: Sequence[tuple[ChangedInstance, ChangeState]]
     ) -> GroupCanary | None:
         ones, states = [one for one, _ in stay], [state for _, state in stay]
-        tokens = [_token(self._instances[one.instance]) for one in ones]
+        tokens = [token(self._instances[one.instance]) for one in ones]
         same = all(one.ready_since == token for one, token in zip(ones, tokens, strict=True))
         late = max(self._inputs.asked_ahead.get(one.instance, 0.0) for one in ones)
         ahead = self._ahead(parse_time(canary.since) or 0.0, late)
@@ -334,14 +295,17 @@ class _Step:
     def _watched(self, group: ChangedGroup, one: ChangedInstance) -> ChangedInstance | None:
         """None = the watch is over: the instance was seen with the change after its time."""
         checked, state = self._instances.get(one.instance), self._change_state(one, group.changes)
-        lost = state == "gone"
         if self._was_refused(one, state):
             return None
         # However late: this is the first read since then.
-        if lost or (one.applied and state in BACK):
-            self._lose(group, one, lost=lost)
+        if checked is None or state == "gone":
+            self._lose(group, _fault(BreakerReason.INSTANCE_LOST, one, _LOST))
             return None
-        assert checked is not None  # noqa: S101 - it would be gone
+        if self._inputs.closes and state != "unknown" and not _is_fresh(checked, self._inputs):
+            self._stale.append(checked)
+        if one.applied and state in BACK:
+            self._set_back(group, one, checked)
+            return None
         self._note_unreported(checked, state)
         if state == "applied" and not one.applied:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
@@ -349,43 +313,63 @@ class _Step:
             self._unready.append(one)
             is_unready = one.unready or _is_fresh(checked, self._inputs)  # else it may have been stopped
             self._stale += [] if is_unready or state == "unknown" else [checked]
-        elif self._over(one, state, group.changes, running=runs(checked)):
+        elif self._over(group, one, state, checked):
             if checked.observed is None or _is_fresh(checked, self._inputs, WATCH_SECONDS):
                 return None
             self._stale.append(checked)  # it may have been lost since
         # With a time from a clock that was ahead the watch would not end.
         at = format_time(min(parse_time(one.at) or 0.0, self._inputs.wall))
-        token = _token(checked) if checked.ready else one.ready_since
-        return msgspec.structs.replace(one, at=at, ready_since=token, unready=is_unready)
+        since = token(checked) if checked.ready else one.ready_since
+        return msgspec.structs.replace(one, at=at, ready_since=since, unready=is_unready)
 
     def _over(
-        self, one: ChangedInstance, state: ChangeState, changes: Iterable[FieldChange], *, running: bool
+        self, group: ChangedGroup, one: ChangedInstance, state: ChangeState, checked: CheckedInstance
     ) -> bool:
-        """Whether the watch is over; not while the instance is unknown, or its change pending."""
+        """Whether the watch is over; not while the instance is unknown, its change is pending, or others are
+        left to change so and it has not passed."""
         attempt = self._inputs.attempts.get(one.instance, ChangeAttempt())
         comes = state == "pending" and not one.applied and attempt.trouble[0] != PolicyReason.NOT_APPLIED
-        if state == "unknown" or (comes and running):
+        if state == "unknown" or (comes and runs(checked)):
             return False
-        return self._inputs.wall >= watched_until(one, changes, self._inputs)
+        if self._inputs.wall < watched_until(one, group.changes, self._inputs):
+            return False
+        return not any(self._unproven(group, change) for change in carried(checked, group.changes))
 
-    def _lose(self, group: ChangedGroup, one: ChangedInstance, *, lost: bool) -> None:
+    def _unproven(self, group: ChangedGroup, change: FieldChange) -> bool:
+        """Whether instances of the group are left to change so, and this has not passed."""
+        key, inputs = ((group.kind, group.name), change), self._inputs
+        if key in self._passed or text(inputs.options.get(change.field)) != change.after:
+            return False
+        if key not in self._to_come:
+            self._to_come[key] = any(
+                change not in self._blocked.get(one.instance, ())
+                for one in self._every
+                if one.group == key[0] or (one.group == ("", "") and one.result.state == "unknown")
+                if may_have(one, change, inputs)
+            )
+        return self._to_come[key]
+
+    def _set_back(self, group: ChangedGroup, one: ChangedInstance, checked: CheckedInstance) -> None:
+        """It may have a part of the changes left. Whoever closes the breaker may have reverted it before."""
+        if part := carried(checked, group.changes):
+            self._changed.append(_group(msgspec.structs.replace(group, changes=part), [one]))
+        message = "had the change, and then another client reverted it"
+        fault = _fault(BreakerReason.INSTANCE_SET_BACK, one, message)
+        self._lose(group, None if self._inputs.closes else fault)
+
+    def _lose(self, group: ChangedGroup, fault: Fault | None) -> None:
         """The changes of a failed instance have to pass again."""
         for change in group.changes:
             self._passed.pop(((group.kind, group.name), change), None)
-        why, message = BreakerReason.INSTANCE_SET_BACK, "had the change, and then another client reverted it"
-        if lost:
-            why = BreakerReason.INSTANCE_LOST
-            message = "was terminated or its Node was deleted after it was sent the change"
-        self._faults.append(_fault(why, one, message))
+        if fault is not None:
+            self._faults.append(fault)
 
     def _was_refused(self, one: ChangedInstance, state: ChangeState) -> bool:
         """Whether EC2 refused the change."""
         rejected = not one.applied and refused(self._inputs.attempts.get(one.instance, ChangeAttempt()))
         if not rejected or one.instance not in self._inputs.inherited:
             return rejected
-        # Another process may have sent the change, and EC2's first responses may not show it yet.
-        observed = self._instances[one.instance].observed if state in BACK else None
-        return observed is not None and observed.at >= self._inputs.believed_since
+        return state in BACK and not self._is_early(one, self._instances[one.instance])
 
 
 def _is_fresh(one: CheckedInstance, inputs: EnforceInput, seconds: float = FRESH_SECONDS) -> bool:

@@ -37,6 +37,14 @@ def change_state(one: CheckedInstance | None, changes: Sequence[FieldChange], me
     return _compared(one.observed, changes)
 
 
+def carried(one: CheckedInstance, changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
+    """The changes that the instance has, or may have, whoever wants them."""
+    if one.result.state == "unknown" or (one.observed is not None and not one.observed.confirmed):
+        return tuple(changes)
+    has = dict(one.observed.options.given()) if one.observed is not None else {}
+    return tuple(change for change in changes if text(has.get(change.field)) == change.after)
+
+
 def runs(one: CheckedInstance) -> bool:
     """Whether EC2 reports it as running."""
     return one.observed is not None and one.observed.state == "running"

@@ -18,7 +18,7 @@ from caretaker.api.imds import (
     GroupCanary,
 )
 from caretaker.api.times import format_time
-from caretaker.imds.canary import GroupChange, Record, chosen, together
+from caretaker.imds.canary_record import GroupChange, Record, chosen, together
 from caretaker.imds.cases import Case
 from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.change_state import BACK, change_state
@@ -155,9 +155,8 @@ class _Pick:
         self._known = {one.instance for group in record.changed for one in group.instances}
 
     def choice(self, wait: Collection[Group]) -> Choice:
-        """A failed canary is kept in groups that `wait` for the next one, and while one of it is unready."""
-        unready, every = {one.instance for one in self._record.unready}, self._canaries.items()
-        wait = {*wait, *(group for group, canary in every if unready.intersection(_names(canary)))}
+        """A failed canary is kept in groups that `wait` for the next one."""
+        every = self._canaries.items()
         canaries = {group: one for group, one in every if one.phase != "Failed" or group in wait}
         changed = together((*self._record.changed, *self._changed))
         record = msgspec.structs.replace(self._record, canaries=canaries, changed=changed)
@@ -194,7 +193,8 @@ class _Pick:
         if canary is None or canary.phase == "Failed":
             room = canary is not None or len(self._canaries) < MAX_GROUPS
             size = self._inputs.canary_instances
-            if room and self._slots >= size and self._send(case, case.changes):
+            # Those of failed canaries may be watched for long.
+            if room and self._slots + min(self._room, 0) >= size and self._send(case, case.changes):
                 self._slots -= size
                 stamp, one = format_time(self._inputs.wall), chosen(case.checked, self._inputs)
                 kind, name = case.checked.group

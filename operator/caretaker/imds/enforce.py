@@ -15,8 +15,9 @@ import msgspec
 from caretaker.api.conditions import BreakerReason
 from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, GroupCanary
-from caretaker.api.times import format_time, parse_time
-from caretaker.imds.canary import Fault, Record, status, step
+from caretaker.api.times import format_time
+from caretaker.imds.canary import step
+from caretaker.imds.canary_record import Fault, Record, status
 from caretaker.imds.cases import Case, Cases, attempt_of, concerns
 from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.change_state import runs
@@ -175,10 +176,8 @@ def _unwatched(one: CheckedInstance, inputs: EnforceInput) -> bool:
 def _breaker(inputs: EnforceInput, faults: Sequence[Fault]) -> tuple[BreakerStatus | None, bool]:
     """(the open breaker or None, whether it has just been closed)."""
     before = inputs.breaker
-    if before is not None:
-        opened = parse_time(before.opened_at) or 0.0
-        if before.generation == inputs.generation and inputs.resumed_at <= opened:
-            return before, False
+    if before is not None and not inputs.closes:
+        return before, False
     closed = before is not None
     fault = faults[0] if faults else None
     if fault is None and not closed:

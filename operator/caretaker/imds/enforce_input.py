@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, Expectation, Permit
+from caretaker.api.times import parse_time
 from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.checks import CheckResult, ObservedInstance
 from caretaker.imds.merge import DesiredOption
@@ -117,6 +118,14 @@ class EnforceInput(msgspec.Struct, frozen=True):
     by_tag: bool = False
     held: Held = {}
     instances: Collection[str] = ()
+
+    @property
+    def closes(self) -> bool:
+        """Whether the breaker is to be closed: a person has resumed the policy since, or changed its spec."""
+        if self.breaker is None:
+            return False
+        opened = parse_time(self.breaker.opened_at) or 0.0
+        return self.breaker.generation != self.generation or self.resumed_at > opened
 
     def fresh(self, observed: ObservedInstance, seconds: float = FRESH_SECONDS) -> bool:
         """Whether it was read in the last `seconds`."""

@@ -79,14 +79,14 @@ def still_wanted(inputs: EnforceInput, every: Sequence[CheckedInstance], held: H
 def _having(
     some: Iterable[tuple[CheckedInstance, tuple[Group, FieldChange]]], inputs: EnforceInput
 ) -> set[tuple[Group, FieldChange]]:
-    return {key for one, key in some if _has(one, key[1], inputs)}
+    return {key for one, key in some if may_have(one, key[1], inputs)}
 
 
 def _proved(one: PassedChange, inputs: EnforceInput) -> bool:
     return inputs.proved is None or (one.proved and inputs.expect in ("Any", one.expected))
 
 
-def _has(one: CheckedInstance, change: FieldChange, inputs: EnforceInput) -> bool:
+def may_have(one: CheckedInstance, change: FieldChange, inputs: EnforceInput) -> bool:
     """Whether the policy decides the field of the instance, which has the previous value, or may have it."""
     desired = one.desired.get(change.field)
     if desired is None or desired.policy != inputs.me or one.result.state in ("gone", "skipped"):

@@ -154,6 +154,18 @@ class History(RuleBasedStateMachine):
             key=str,
         )
 
+    def canaries(self) -> list[tuple[str, str]]:
+        """(policy, Node) of all that stand."""
+        every = [(name, self.world.cluster.status(name).canary) for name in self.world.cluster.policies]
+        return sorted(
+            (name, one.node)
+            for name, canary in every
+            if canary is not None
+            for group in canary.groups
+            for one in group.instances
+            if group.phase != "Failed" and one.node in self.world.cluster.nodes
+        )
+
     def joins(self, data: Any, group: Group) -> None:
         skew = data.draw(st.sampled_from([0.0, -DAY, DAY, 7.0]))
         labels = {TEAM: data.draw(st.sampled_from(["x", "y"]))}
@@ -373,6 +385,47 @@ class History(RuleBasedStateMachine):
     @rule(data=st.data())
     def resume(self, data: Any) -> None:
         self.world.resume(self.policy(data))
+
+    @precondition(lambda self: self.canaries())
+    @rule(
+        data=st.data(),
+        fails=st.sampled_from(["leaves", "leaves", "moves", "ends", "is set back"]),
+        stays=st.sampled_from([0.2, 20.0, 130.0, 400.0]),
+        worse=st.sampled_from(["ends", "ends", "is gone", "is not ready", "is set back", ""]),
+    )
+    def a_canary_fails_and_gets_worse(self, data: Any, fails: str, stays: float, worse: str) -> None:
+        """Or another one of the same canary, once a person has resumed its policy."""
+        name, node = data.draw(st.sampled_from(self.canaries()))
+        others = [other for who, other in self.canaries() if who == name and self.alike(other, node)]
+        labels = self.world.cluster.nodes[node].labels
+        if fails == "leaves":
+            self.world.label(node, labels | {TEAM: "z"})
+        elif fails == "moves":
+            self.world.label(node, {key: "z" if key in LABELS.values() else labels[key] for key in labels})
+        else:
+            self.gets_worse(node, fails)
+        self.world.run(70.0 if fails == "is set back" else 5.0)
+        self.world.resume(name)
+        self.world.run(stays)
+        still = [other for other in others if other in self.world.cluster.nodes]
+        if still and worse:
+            self.gets_worse(data.draw(st.sampled_from(still)), worse)
+
+    def alike(self, node: str, other: str) -> bool:
+        """Whether they are of one group."""
+        group = self.world.judge.group
+        return group(self.world.instance_of(node)) == group(self.world.instance_of(other))
+
+    def gets_worse(self, node: str, how: str) -> None:
+        one = self.world.instance_of(node)
+        if how == "ends":
+            self.world.end(node, leaves_in=None)
+        elif how == "is gone":
+            self.world.remove(node)
+        elif how == "is set back" and one.runs:
+            self.world.ec2.put(one, takes=0.0, **one.launched)
+        elif how == "is not ready" and one.name not in self.world.ailing:
+            self.world.cluster.set_ready(node, False)
 
     @precondition(lambda self: self.world.cluster.policies)
     @rule(data=st.data(), new=SPEC)

@@ -6,9 +6,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from caretaker.api.imds import MAX_PASSED, FieldChange, GroupCanary, Options
+from caretaker.api.imds import MAX_PASSED, BreakerStatus, FieldChange, GroupCanary, Options
 from caretaker.api.times import format_time
-from caretaker.imds.canary import Record, status, step
+from caretaker.imds.canary import step
+from caretaker.imds.canary_record import Record, status
 from caretaker.imds.change_attempts import NO_ANSWER, ChangeAttempt, failed, sent, unanswered
 from caretaker.imds.change_state import change_state
 from caretaker.imds.checks import CheckResult
@@ -37,6 +38,8 @@ from unit.imds.enforcing import (
 )
 
 LONG_AGO = WALL - 86_400.0
+OPEN: Final = BreakerStatus(GENERATION, 0, format_time(WALL), reason="CanaryLost")
+NOT_MINE: Final = PolicyOptions(ME, 1, Options(None, None, "enabled"))
 REFUSED = failed(ChangeAttempt(), 990.0, "InvalidParameterValue", "no")
 UNKNOWN_FATE = failed(ChangeAttempt(), 990.0, NO_ANSWER, "no answer")
 
@@ -327,9 +330,124 @@ def test_a_canary_that_has_failed_is_judged_no_more() -> None:
 def test_one_of_a_failed_canary_counts_while_its_node_is_not_ready(
     one: CheckedInstance, more: dict[str, Any], counts: bool
 ) -> None:
-    """After a resume, which closes the breaker and leaves the canary until the next one."""
-    made = stepped(one, canary=canaries(canary("Failed", 1, **more)))
+    """Once the breaker is closed, and from then on."""
+    made = stepped(one, canary=canaries(canary("Failed", 1, **more)), breaker=OPEN, resumed_at=WALL + 1)
     assert [broken.instance for broken in made.unready] == (["i-1"] if counts else [])
+    later = stepped(one, canary=canaries(canary("Failed", 1, **more)), watched=made.changed)
+    assert [broken.instance for broken in later.unready] == (["i-1"] if counts else [])
+
+
+BOTH: Final = (RAISE, CLOSE)
+HALF: Final = Options(2, "optional", "enabled")
+
+
+@pytest.mark.parametrize(
+    ("one", "noted", "kept"),
+    [
+        pytest.param(found(1, GOOD), True, BOTH, id="it has the change"),
+        pytest.param(found(1, HALF), True, (RAISE,), id="one of its options was reverted"),
+        pytest.param(found(1, Options(2, "optional")), False, (RAISE,), id="and the other set since"),
+        pytest.param(found(1, Options(1, "optional")), True, (), id="it was set back"),
+        pytest.param(found(1, Options(9, "optional")), True, (), id="it has a third value"),
+        pytest.param(found(1, Options(9, "optional"), confirmed=False), False, BOTH, id="it may have it"),
+        pytest.param(found(1, GOOD, unasked="away"), True, BOTH, id="it had the change, and is unknown"),
+        pytest.param(found(1, GOOD, unasked="away"), False, (), id="it had no change, and is unknown"),
+        pytest.param(found(1, GOOD, mine=NOT_MINE), True, BOTH, id="it has left the policy"),
+        pytest.param(found(1, GOOD, group=("", "")), True, BOTH, id="it has left its group"),
+    ],
+)
+def test_one_of_a_failed_canary_is_watched_for_what_it_still_has_once_the_breaker_is_closed(
+    one: CheckedInstance, noted: bool, kept: tuple[FieldChange, ...]
+) -> None:
+    before = canaries(canary("Failed", 1, changes=BOTH, applied=noted))
+    assert stepped(one, canary=before, breaker=OPEN).changed == ()
+    made = stepped(one, canary=before, breaker=OPEN, resumed_at=WALL + 1)
+    assert [(group.changes, len(group.instances)) for group in made.changed] == ([(kept, 1)] if kept else [])
+    assert (made.faults, [*made.canaries]) == ((), [GROUP])
+    edited = stepped(one, canary=before, breaker=msgspec.structs.replace(OPEN, generation=1))
+    assert edited.changed == made.changed
+
+
+@pytest.mark.parametrize(
+    ("one", "applied"),
+    [
+        (found(1, GOOD), True),
+        (found(1, HALF), True),
+        (found(1, Options(1, "optional")), False),
+        (found(1, GOOD, state="terminated"), False),
+        (None, False),
+    ],
+)
+def test_a_failed_canary_tells_who_still_has_a_part_of_its_change(
+    one: CheckedInstance | None, applied: bool
+) -> None:
+    """An unknown one is as it was."""
+    every = [one] if one is not None else []
+    for noted in (True, False):
+        before = canaries(canary("Failed", 1, changes=BOTH, applied=noted))
+        made = of(stepped(*every, canary=before, breaker=OPEN))
+        assert made is not None
+        assert made.instances[0].applied == applied
+        away = of(stepped(found(1, unasked="away"), canary=before, breaker=OPEN))
+        assert away is not None
+        assert away.instances[0].applied == noted
+
+
+@pytest.mark.parametrize("every", [[], [found(1, GOOD, state="terminated")]])
+@pytest.mark.parametrize(("noted", "expected"), [(True, ["InstanceLost"]), (False, [])])
+def test_a_loss_that_no_breaker_has_told_opens_it_again_as_it_is_closed(
+    every: list[CheckedInstance], noted: bool, expected: list[str]
+) -> None:
+    """Once."""
+    before = canaries(canary("Failed", 1, applied=noted))
+    made = stepped(*every, canary=before, breaker=OPEN, resumed_at=WALL + 1)
+    assert (reasons(made), made.changed) == (expected, ())
+    again = stepped(*every, canary=status(made, inputs()), breaker=OPEN, resumed_at=WALL + 1)
+    assert reasons(again) == []
+
+
+def test_what_closes_the_breaker_is_judged_by_a_new_reading() -> None:
+    late = found(1, GOOD, at=-6.0)
+    both = {"canary": canaries(canary("Failed", 1)), "watched": watched(changed(2, applied=True))}
+    made = stepped(late, found(2, GOOD, at=-6.0), breaker=OPEN, resumed_at=WALL + 1, **both)
+    assert [one.instance for one in made.stale] == ["i-1", "i-2"]
+    assert stepped(late, found(2, GOOD, at=-6.0), breaker=OPEN, **both).stale == ()
+
+
+def test_one_that_was_reverted_before_the_breaker_is_closed_opens_it_no_more() -> None:
+    ones = watched(changed(1, applied=True), changes=BOTH)
+    made = stepped(found(1, HALF), watched=ones, breaker=OPEN, resumed_at=WALL + 1)
+    assert (made.faults, [*made.passed]) == ((), [])
+    assert [group.changes for group in made.changed] == [(RAISE,)], "what is left of it"
+    later = stepped(found(1, HALF), watched=ones)
+    assert (reasons(later), later.changed) == (["InstanceSetBack"], made.changed)
+    assert stepped(found(1, HALF), watched=later.changed).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("others", "more", "kept"),
+    [
+        pytest.param([found(2)], {}, True, id="another one is left"),
+        pytest.param([], {}, False, id="none is left"),
+        pytest.param([found(2, GOOD)], {}, False, id="the other one has it"),
+        pytest.param([found(2, group=("EKSManagedNodegroup", "b"))], {}, False, id="of another group"),
+        pytest.param([found(2)], {"canary": canaries(stood=(passed(RAISE),))}, False, id="it has passed"),
+        pytest.param([found(2)], {"options": {HOP: 3}}, False, id="it is not wanted any more"),
+        pytest.param([found(2)], {"blocked": {"i-2": {RAISE}}}, False, id="it may not be made"),
+        pytest.param([found(2, unasked="away")], {}, True, id="another one is unknown"),
+        pytest.param([found(2, unasked="away", group=("", ""))], {}, True, id="its group is unknown"),
+    ],
+)
+def test_one_that_has_an_unproven_change_is_watched_while_others_are_left_for_it(
+    others: list[CheckedInstance], more: dict[str, Any], kept: bool
+) -> None:
+    given = {"canary": canaries(stood=()), "blocked": None, **more}
+    mine, blocked = found(1, GOOD), given.pop("blocked")
+    late = watched(changed(1, applied=True, at=LONG_AGO))
+    every = [mine, *others]
+    made = step({one.instance: one for one in every}, blocked or {}, inputs(watched=late, **given), {}, every)
+    assert instances(made) == (["i-1"] if kept else [])
+    assert made.stale == (), "it is read with the next change"
 
 
 def test_what_is_not_wanted_any_more_is_no_canary_and_watched_all_the_same() -> None:

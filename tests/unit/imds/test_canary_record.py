@@ -7,8 +7,10 @@ import pytest
 
 from caretaker.api.imds import CanaryStatus, ChangedInstance
 from caretaker.api.times import format_time
-from caretaker.imds.canary import Record, change_state, chosen, status, step
+from caretaker.imds.canary import step
+from caretaker.imds.canary_record import Record, chosen, status
 from caretaker.imds.change_attempts import ChangeAttempt, failed
+from caretaker.imds.change_state import change_state
 from caretaker.imds.enforce_input import CheckedInstance
 from caretaker.imds.soak import soaked_at
 from unit.imds.enforcing import (

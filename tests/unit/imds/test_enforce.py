@@ -384,6 +384,16 @@ def test_where_as_many_canaries_failed_as_fit_into_status_another_takes_the_plac
     assert enforce(one_more, inputs(canary=lost)).writes == ()
 
 
+@pytest.mark.parametrize(("watches", "chooses"), [(MAX_CHANGED + MAX_CANARIES - 1, True), (0, False)])
+def test_a_canary_waits_where_status_has_no_room_to_watch_its_instances(watches: int, chooses: bool) -> None:
+    """As where those of hundreds of failed canaries still have their change."""
+    count = watches or MAX_CHANGED + MAX_CANARIES
+    full = watched(*(changed(number) for number in range(1_000, 1_000 + count)))
+    there = [found(number, GOOD) for number in range(1_000, 1_000 + count)]
+    made = enforce([found(1), *there], inputs(canary=None, watched=full))
+    assert [one.instance for one in made.writes] == ["i-1"] * chooses
+
+
 def test_one_that_joins_in_a_group_whose_change_has_passed_is_changed_at_once() -> None:
     made = enforce([found(9), found(8, Options(1, "optional", "enabled"))], inputs())
     assert (written(made), chosen(made)) == (["i-8", "i-9"], {})

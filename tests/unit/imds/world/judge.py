@@ -17,7 +17,7 @@ import msgspec
 from unit.imds.world.clock import Clock
 from unit.imds.world.cluster import Cluster, Measured
 from unit.imds.world.ec2 import Ec2, Instance
-from unit.imds.world.told import Change, as_expected, changes_of, failed, named, passed, typed
+from unit.imds.world.told import Change, as_expected, changes_of, failed, named, passed, typed, watched
 from unit.imds.world.truth import LABELS, WATCH_SECONDS, Asked, Group, group_of, groups_of, meant, winners
 
 FRESH: Final = 5.0  # a change is made from a reading that is no older
@@ -25,6 +25,7 @@ DETECTION: Final = 60.0  # until a change that was set back, or an end that no N
 SEEN: Final = 30.0  # until it is read at the latest that a change is in force
 SLACK: Final = 2.0  # times in status have no fractions
 PENDING_TIMEOUT: Final = 60.0
+HOPS: Final = "HttpPutResponseHopLimit"
 RESYNC: Final = 600.0  # until what another client changes is read
 # Until the tag of another Auto Scaling group is read: once a minute, and its lack is confirmed after 30 s.
 MOVED: Final = DETECTION + 30.0
@@ -41,7 +42,8 @@ class Breach(AssertionError):  # noqa: N818 - as a rule has it
 
 
 class Sent(msgspec.Struct):
-    """A change that EC2 has taken. `ready`: whether its Node was, when it was sent."""
+    """A change that EC2 has taken. `ready`: whether its Node was, when it was sent; `group`: of its canary;
+    `over`: nobody has to watch it for longer than one that follows."""
 
     at: float
     instance: str
@@ -49,8 +51,17 @@ class Sent(msgspec.Struct):
     options: Mapping[str, Any]
     ready: bool
     canary: bool
+    group: Group
     forgiven: float = 0.0  # what happened before was settled by a person
     restored: bool = False
+    over: bool = False
+
+    @property
+    def changes(self) -> list[Change]:
+        """Of its canary."""
+        return [
+            (self.group, name, str(self.before[name]), str(value)) for name, value in self.options.items()
+        ]
 
 
 class Stay(msgspec.Struct):
@@ -94,6 +105,7 @@ class Judge:
             str, float
         ] = {}  # policy's uid -> when a person last resumed it or changed its spec
         self.opened: dict[str, float] = {}  # policy's uid -> when its breaker opened
+        self.closed: dict[str, float] = {}  # and when it was closed
         self.unprobed: dict[str, float] = {}  # policy's uid -> when it asked for no probe, for the last time
         self.held: dict[
             str, tuple[float, Held]
@@ -130,12 +142,14 @@ class Judge:
         began, asked = self.began[name]
         if asked.enforces:
             self.ended[asked.uid].append(began)
+            for sent in self.taken[asked.uid].values():
+                sent.over = sent.over or not self._followed(asked, sent, began)
 
     def used(self, name: str, what: str, refused: bool) -> None:
         """A pass of a policy uses the task of the probe."""
         (self.refusing[name].add if refused else self.refusing[name].discard)(what)
 
-    def acted(self, name: str) -> None:
+    def acted(self, name: str, *, edits: bool = False) -> None:
         """A person resumes it, or changes its spec."""
         asked = self._cluster.policy(name)
         self.settled[asked.uid] = now = self._now()
@@ -149,6 +163,9 @@ class Judge:
         self.tries[asked.uid].clear()
         for sent in self.taken[asked.uid].values():
             sent.forgiven = self._now()
+            one = self._ec2.instances[sent.instance]
+            # After an edit a canary may end without a result; one that is gone as it is resumed may return.
+            sent.over = sent.over or edits or not one.runs or one.node not in self._cluster.nodes
 
     def strays(self) -> None:
         """A person has edited policies or labels: what is another's to decide now is no canary's any more."""
@@ -157,6 +174,8 @@ class Judge:
             for change, tried in self.tries[asked.uid].items():
                 left = tried - self._ended(asked, change)
                 tried &= {name for name in left if self._decides(asked, change, self._ec2.instances[name])}
+            for sent in self.taken[asked.uid].values():
+                sent.over = sent.over or self._taken_over(asked, sent)
 
     @contextmanager
     def moving(self, one: Instance, *, by_tag: bool = False) -> Iterator[None]:
@@ -189,6 +208,42 @@ class Judge:
         )
         return set() if goes_on or change[1:] not in changes else canaries
 
+    def _taken_over(self, asked: Asked, sent: Sent) -> bool:
+        """Whether another policy wants a value of one that was changed: its canary ends without a result."""
+        one = self._ec2.instances[sent.instance]
+        labels = self._cluster.labels[one.node]
+        groups = groups_of(labels, one.asg)
+        wins = winners(self._cluster.asked(), labels, groups)
+        claims = {
+            name
+            for other in self._cluster.asked()
+            if meant(other.spec.get("selector", {}), labels, groups)
+            for name in other.options()
+        }
+        return any(name in claims and wins.get(name, (None,))[0] != asked for name in sent.options)
+
+    def _followed(self, asked: Asked, sent: Sent, began: float) -> bool:
+        """Whether others of its group are known to be left for a change that has never passed. Tags may be
+        read late: groups are those of labels, in all policies."""
+        selectors = [one.spec.get("selector", {}) for one in self._cluster.asked()]
+        if any(term["kind"] not in LABELS for one in selectors for term in one.get("groups", ())):
+            return False
+        late = began - RESYNC - self._ec2.longest_lag
+        if not sent.canary or sent.group[0] not in LABELS or self._ec2.lacked_at > late:
+            return False
+        return any(
+            self._cluster.instance(node).last.in_force < late
+            and self._has(asked, change, node)
+            and asked.allows(
+                change[1], self._cluster.instance(node).last.options[change[1]], sent.options[change[1]]
+            )
+            for change in sent.changes
+            # A probe may measure that a hop limit is too low.
+            if change not in self.proved_at[asked.uid]
+            and (change[1] != HOPS or asked.expect != "PodReachable")
+            for node in self._cluster.nodes
+        )
+
     def _decides(self, asked: Asked, change: Change, one: Instance) -> bool:
         group, name, _, after = change
         labels = self._cluster.labels[one.node]
@@ -204,6 +259,8 @@ class Judge:
             self.proofs[asked.uid].clear()
         if after.get("breaker") and not before.get("breaker"):
             self.opened[asked.uid] = self._now()
+        elif before.get("breaker"):
+            self.closed[asked.uid] = self._now()
         closes = before.get("breaker") and not after.get("breaker")
         if closes and self.settled.get(asked.uid, 0.0) < self.opened[asked.uid]:
             self.breach("breaker", f"that of {name} is closed without a resume or another spec")
@@ -224,12 +281,13 @@ class Judge:
                 self._judge_count(name, change[0], changes_of(before, change[0]), canaries)
 
     def _judge_dropped(self, asked: Asked, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """A failed canary is kept while it has the change and its Node is not Ready."""
+        """A failed canary is kept, or watched, while it has the change and its Node is not Ready."""
         began = self.began[asked.name][0]
         if not asked.enforces or not asked.canary or not self._steady(asked):
             return
         for group in failed(before):
-            for name in named(before, group) - named(after, group) - self._cluster.shared.keys():
+            kept = named(after, group) | watched(after) | self._cluster.shared.keys()
+            for name in named(before, group) - kept:
                 one, sent = self._ec2.instances[name], self.taken[asked.uid].get(name)
                 read = one.last.in_force < began - DETECTION - self._ec2.longest_lag
                 has = all(
@@ -380,7 +438,8 @@ class Judge:
     ) -> None:
         node, before = self._cluster.nodes.get(one.node), one.last.options
         known = self.taken[asked.uid].get(one.name)
-        canary = any(one.name in named(status, group) for group in self._taken_for(asked, one))
+        groups = [group for group in self._taken_for(asked, one) if one.name in named(status, group)]
+        canary = bool(groups)
         # A repeated call has all options that the policy decides; the first had only those that differed.
         if (
             known is not None
@@ -391,7 +450,9 @@ class Judge:
             before = {**before, **{name: known.before[name] for name in known.options}}
         self.taken[asked.uid][one.name] = Sent(
             *(self._now(), one.name, dict(before), options, node is not None and node.ready, canary),
+            groups[0] if canary else self.group(one),
             restored=restores,
+            over=not canary,
             forgiven=known.forgiven if known is not None else 0.0,
         )
         self.answered[one.name][asked.name] = (self._now(), options)
@@ -577,11 +638,14 @@ class Judge:
                 self._judge_fight(asked, sent, one, ends)
                 continue
             for rule, happened, seen in self._worse(asked, sent, changed):
+                forgiven = max(sent.forgiven, self.closed.get(asked.uid, 0.0) * (rule == "set back"))
+                if not sent.over and self._kept(sent, changed, happened):
+                    ends = math.inf  # until its change has passed
                 looked = any(seen < at <= min(ends, began) for at in self.passes[asked.uid])
                 if rule == "not ready":  # until it is Ready again
                     stands = sent.instance in canaries and self._stays(asked, sent, changed)
                     looked = seen < began and (began <= ends or stands)
-                if looked and sent.at <= seen and (sent.forgiven < happened or rule == "not ready"):
+                if looked and sent.at <= seen and (forgiven < happened or rule == "not ready"):
                     self.breach(rule, f"{one.name} is changed after {changed.name}, at {seen:.1f}")
 
     @property
@@ -593,6 +657,11 @@ class Judge:
         changes = [(self.group(one), name, "", str(value)) for name, value in sent.options.items()]
         has = sent.options.items() <= one.last.options.items()
         return has and one.runs and all(self._decides(asked, change, one) for change in changes)
+
+    def _kept(self, sent: Sent, one: Instance, until: float) -> bool:
+        """Whether it had the change all the time."""
+        past = [then for then in one.past if sent.at <= then.at < until]
+        return all(sent.options.items() <= then.options.items() for then in past)
 
     def _judge_fight(self, asked: Asked, sent: Sent, one: Instance, ends: float) -> None:
         """A value that another client has reverted is left as it is."""

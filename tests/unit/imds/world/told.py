@@ -49,6 +49,11 @@ def failed(status: Mapping[str, Any]) -> set[Group]:
     return {(one.get("kind", ""), one.get("name", "")) for one in groups if one.get("phase") == "Failed"}
 
 
+def watched(status: Mapping[str, Any]) -> set[str]:
+    """The instances that follow, or have been canaries."""
+    return {one["instance"] for group in status.get("changed", ()) for one in group["instances"]}
+
+
 def named(status: Mapping[str, Any], group: Group) -> set[str]:
     """The canaries of a group."""
     canary = status.get("canary") or {}

@@ -177,7 +177,7 @@ class World:
         """Create or edit a policy."""
         self.cluster.apply(name, spec)
         self.judge.strays()
-        self.judge.acted(name)
+        self.judge.acted(name, edits=True)
         self.operator.wake(name, 0.0)
 
     def delete(self, name: str) -> None:
