@@ -833,6 +833,102 @@ def test_a_failed_canary_is_kept_while_it_has_its_change_and_is_not_ready(
         manual.tell(2)
 
 
+def none_is_left(manual: ManualOperator) -> None:
+    for number in range(2, 7):
+        manual.world.ec2.put(manual.one(number), takes=0.0, HttpPutResponseHopLimit=2)
+    manual.judge.ends("p")
+    manual.world.join(GROUP)
+
+
+def comes_and_goes(manual: ManualOperator) -> None:
+    """Before the loss was noticed, a person has resumed its policy once more."""
+    node = manual.world.cluster.nodes["n1"]
+    manual.world.remove("n1")
+    manual.world.resume("p")
+    manual.world.cluster.put_node(msgspec.structs.replace(node, uid="another"))
+
+
+OVER: Final[dict[str, tuple[Callable[[ManualOperator], object], str]]] = {
+    "it is lost": (lambda _: None, "lost"),
+    "its change has passed": (
+        lambda manual: manual.judge.proved_at[manual.judge._cluster.policy("p").uid].update(
+            {(GROUP, "HttpPutResponseHopLimit", "1", "2"): 0.0}
+        ),
+        "",
+    ),
+    "none is left": (none_is_left, ""),
+    "another policy wants it": (
+        lambda manual: manual.world.apply(
+            "q",
+            mode="Enforce",
+            priority=200,
+            options={"httpPutResponseHopLimit": 2},
+            selector={"groups": [{"kind": GROUP[0], "names": ["b"]}]},
+        ),
+        "",
+    ),
+    "its policy was edited": (lambda manual: manual.world.apply("p", priority=11), ""),
+    "it was reverted": (
+        lambda manual: manual.world.ec2.put(manual.one(1), takes=0.0, HttpPutResponseHopLimit=1),
+        "",
+    ),
+    "it is gone at a resume": (comes_and_goes, ""),
+}
+
+
+@pytest.mark.parametrize("how", OVER)
+def test_one_of_a_failed_canary_counts_until_its_change_has_passed(make: Make, how: str) -> None:
+    """It has left its group, and is lost minutes after a resume."""
+    happens, rule = OVER[how]
+    manual = make()
+    manual.begin(700.0)
+    manual.tell(1)
+    manual.send(1)
+    manual.begin(30.0)
+    manual.world.label("n1", {LABELS[GROUP[0]]: "b"})
+    manual.tell(1, breaker=OPEN)
+    manual.begin(10.0)
+    manual.world.resume("p")
+    manual.begin(1.0)
+    manual.tell(2)
+    manual.judge.ends("p")
+    manual.begin(400.0)
+    happens(manual)
+    manual.judge.ends("p")
+    manual.begin(10.0)
+    manual.world.end("n1", leaves_in=None)
+    number = 7 if how == "none is left" else 2
+    manual.tell(number)
+    manual.begin(100.0)
+    if rule:
+        assert broken(manual, number, after=1.0) == rule
+    else:
+        manual.send(number, after=1.0)
+
+
+@pytest.mark.parametrize(("closes", "rule"), [(True, ""), (False, "set back")])
+def test_what_is_set_back_before_the_breaker_is_closed_is_settled(
+    make: Make, closes: bool, rule: str
+) -> None:
+    manual = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
+    manual.tell(1)
+    manual.send(1)
+    manual.tell(1, breaker=OPEN)
+    manual.begin(60.0)
+    manual.world.resume("p")
+    if not closes:
+        manual.tell(2)
+    manual.begin(1.0)
+    manual.world.ec2.put(manual.one(1), takes=0.0, HttpPutResponseHopLimit=1)
+    manual.begin(1.0)
+    manual.tell(2)
+    manual.begin(90.0)
+    if rule:
+        assert broken(manual, after=1.0) == rule
+    else:
+        manual.send(2, after=1.0)
+
+
 @pytest.mark.parametrize("how", ["refused", "refused before", "unserved", "refused, and not asked for", ""])
 def test_nothing_is_changed_while_the_probe_cannot_be_used(make: Make, how: str) -> None:
     manual = make()

@@ -228,21 +228,24 @@ class Judge:
         selectors = [one.spec.get("selector", {}) for one in self._cluster.asked()]
         if any(term["kind"] not in LABELS for one in selectors for term in one.get("groups", ())):
             return False
-        late = began - RESYNC - self._ec2.longest_lag
-        if not sent.canary or sent.group[0] not in LABELS or self._ec2.lacked_at > late:
+        late = began - self._ec2.longest_lag
+        if not sent.canary or sent.group[0] not in LABELS or self._ec2.lacked_at > late - RESYNC:
             return False
-        return any(
-            self._cluster.instance(node).last.in_force < late
-            and self._has(asked, change, node)
-            and asked.allows(
-                change[1], self._cluster.instance(node).last.options[change[1]], sent.options[change[1]]
-            )
+        every = [(node, self._cluster.instance(node)) for node in self._cluster.nodes]
+        known = [
+            node
+            for node, one in every
+            if one.last.in_force < late - (RESYNC if len(one.past) > 1 else DETECTION)
+        ]
+        # A probe may measure that a hop limit is too low.
+        unproven = [
+            change
             for change in sent.changes
-            # A probe may measure that a hop limit is too low.
             if change not in self.proved_at[asked.uid]
+            and asked.allows(change[1], sent.before[change[1]], sent.options[change[1]])
             and (change[1] != HOPS or asked.expect != "PodReachable")
-            for node in self._cluster.nodes
-        )
+        ]
+        return any(self._has(asked, change, node) for change in unproven for node in known)
 
     def _decides(self, asked: Asked, change: Change, one: Instance) -> bool:
         group, name, _, after = change
