@@ -312,6 +312,12 @@ def test_a_canary_that_has_failed_is_judged_no_more() -> None:
     ("one", "more", "counts"),
     [
         pytest.param(found(1, GOOD, ready=False), {}, True, id="it has the change"),
+        pytest.param(
+            found(1, Options(2, "optional"), ready=False),
+            {"changes": (RAISE, CLOSE)},
+            True,
+            id="it has a part of the change",
+        ),
         pytest.param(found(1, GOOD), {}, False, id="it is Ready"),
         pytest.param(found(1, GOOD, ready=False, state="stopped"), {}, False, id="it does not run"),
         pytest.param(

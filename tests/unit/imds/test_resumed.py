@@ -170,3 +170,25 @@ def test_a_canary_that_ended_before_the_resume_and_is_read_after_it_stops_all(wo
     world.resume("p")
     world.run(1_200.0)
     assert world.ready("p") == "Enforced"
+
+
+@pytest.mark.parametrize("part", ["", "HttpPutResponseHopLimit", "HttpTokens"])
+def test_one_with_a_part_of_a_failed_change_counts_while_its_node_is_not_ready(
+    world: World, part: str
+) -> None:
+    """Of several options another client has reverted some. `part`: what it has left."""
+    world.apply("p", **ONE | {"options": {"httpPutResponseHopLimit": 2, "httpTokens": "required"}})
+    world.run(60.0)
+    node = canary(world)
+    one = world.instance_of(node)
+    reverted = {name: value for name, value in one.launched.items() if name != part}
+    world.ec2.put(one, takes=0.0, **reverted)
+    world.run(70.0)
+    assert breaker(world) == f"CanarySetBack {node}"
+    world.cluster.set_ready(node, False)
+    world.resume("p")
+    world.run(60.0)
+    assert (world.ready("p") == "NodeNotReady", len(changed(world))) == ((True, 1) if part else (False, 2))
+    world.end(node)
+    world.run(10.0)
+    assert breaker(world) == (f"InstanceLost {node}" if part else "")
