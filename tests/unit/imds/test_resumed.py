@@ -49,7 +49,7 @@ def left(world: World, spec: dict[str, Any] = ONE) -> str:
     world.run(30.0)
     node = canary(world)
     leaves(world, node)
-    world.run(10.0)
+    world.run(300.0)
     assert breaker(world) == f"CanaryLost {node}"
     world.resume("p")
     world.run(10.0)
@@ -72,9 +72,9 @@ WORSE: Final[dict[str, tuple[Happens, str]]] = {
 def test_a_canary_that_left_and_gets_worse_after_a_resume_stops_all(
     world: World, happens: str, restarts: bool
 ) -> None:
-    """While the next canary soaks, and long after the watch of others would be over."""
+    """While the next canary soaks, and after the watch of others would be over."""
     node = left(world)
-    world.run(200.0)
+    world.run(100.0)
     second = {one.name for one in changed(world)}
     assert len(second) == 2
     WORSE[happens][0](world, node)

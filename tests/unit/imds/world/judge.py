@@ -43,7 +43,7 @@ class Breach(AssertionError):  # noqa: N818 - as a rule has it
 
 class Sent(msgspec.Struct):
     """A change that EC2 has taken. `ready`: whether its Node was, when it was sent; `group`: of its canary;
-    `over`: nobody has to watch it for longer than one that follows."""
+    `over`: what happens afterwards is seen only if it would be of one that follows."""
 
     at: float
     instance: str
@@ -54,7 +54,7 @@ class Sent(msgspec.Struct):
     group: Group
     forgiven: float = 0.0  # what happened before was settled by a person
     restored: bool = False
-    over: bool = False
+    over: float = math.inf
 
     @property
     def changes(self) -> list[Change]:
@@ -143,7 +143,8 @@ class Judge:
         if asked.enforces:
             self.ended[asked.uid].append(began)
             for sent in self.taken[asked.uid].values():
-                sent.over = sent.over or not self._followed(asked, sent, began)
+                if began > _watch_ends(asked, sent) and not self._followed(asked, sent, began):
+                    self._ends(sent, began)
 
     def used(self, name: str, what: str, refused: bool) -> None:
         """A pass of a policy uses the task of the probe."""
@@ -165,7 +166,8 @@ class Judge:
             sent.forgiven = self._now()
             one = self._ec2.instances[sent.instance]
             # After an edit a canary may end without a result; one that is gone as it is resumed may return.
-            sent.over = sent.over or edits or not one.runs or one.node not in self._cluster.nodes
+            if edits or not one.runs or one.node not in self._cluster.nodes:
+                self._ends(sent, self._now())
 
     def strays(self) -> None:
         """A person has edited policies or labels: what is another's to decide now is no canary's any more."""
@@ -175,7 +177,12 @@ class Judge:
                 left = tried - self._ended(asked, change)
                 tried &= {name for name in left if self._decides(asked, change, self._ec2.instances[name])}
             for sent in self.taken[asked.uid].values():
-                sent.over = sent.over or self._taken_over(asked, sent)
+                if self._taken_over(asked, sent):
+                    self._ends(sent, self._now())
+
+    def _ends(self, sent: Sent, at: float) -> None:
+        """It may have been read for the last time a minute before."""
+        sent.over = min(sent.over, at - DETECTION - self._ec2.longest_lag)
 
     @contextmanager
     def moving(self, one: Instance, *, by_tag: bool = False) -> Iterator[None]:
@@ -455,7 +462,7 @@ class Judge:
             *(self._now(), one.name, dict(before), options, node is not None and node.ready, canary),
             groups[0] if canary else self.group(one),
             restored=restores,
-            over=not canary,
+            over=math.inf if canary else -math.inf,
             forgiven=known.forgiven if known is not None else 0.0,
         )
         self.answered[one.name][asked.name] = (self._now(), options)
@@ -627,11 +634,7 @@ class Judge:
     def _judge_watch(self, asked: Asked, one: Instance, began: float, status: Mapping[str, Any]) -> None:
         canaries = {name for group in self._groups for name in named(status, group)}
         for sent in self.taken[asked.uid].values():
-            soak = max(
-                (asked.soak(name, sent.before[name], value) for name, value in sent.options.items()),
-                default=0.0,
-            )
-            ends = sent.at + min(soak, WATCH_SECONDS) - SLACK
+            ends = _watch_ends(asked, sent)
             if sent.restored or self._clock.jumped > sent.at:
                 continue
             changed = self._ec2.instances[sent.instance]
@@ -641,13 +644,14 @@ class Judge:
                 self._judge_fight(asked, sent, one, ends)
                 continue
             for rule, happened, seen in self._worse(asked, sent, changed):
+                until = ends
                 forgiven = max(sent.forgiven, self.closed.get(asked.uid, 0.0) * (rule == "set back"))
-                if not sent.over and self._kept(sent, changed, happened):
-                    ends = math.inf  # until its change has passed
-                looked = any(seen < at <= min(ends, began) for at in self.passes[asked.uid])
+                if happened < sent.over and self._kept(sent, changed, happened):
+                    until = math.inf  # its change has not passed
+                looked = any(seen < at <= min(until, began) for at in self.passes[asked.uid])
                 if rule == "not ready":  # until it is Ready again
                     stands = sent.instance in canaries and self._stays(asked, sent, changed)
-                    looked = seen < began and (began <= ends or stands)
+                    looked = seen < began and (began <= until or stands)
                 if looked and sent.at <= seen and (forgiven < happened or rule == "not ready"):
                     self.breach(rule, f"{one.name} is changed after {changed.name}, at {seen:.1f}")
 
@@ -750,3 +754,9 @@ class Judge:
             return True
         read = any(found.shown < at < found.lost for at in self.ended[asked.uid])
         return read and self.unprobed.get(asked.uid, 0.0) < found.shown
+
+
+def _watch_ends(asked: Asked, sent: Sent) -> float:
+    """Of one that follows its canary."""
+    soaks = (asked.soak(name, sent.before[name], value) for name, value in sent.options.items())
+    return sent.at + min(max(soaks, default=0.0), WATCH_SECONDS) - SLACK
