@@ -170,6 +170,34 @@ def test_nothing_follows_a_canary_that_has_not_stood(world: World, incident: str
     ends_well(world)
 
 
+FAILURES: Final[dict[str, Callable[[World, str], object]]] = {
+    "it left its group": INCIDENTS["its Node comes to another group"],
+    "it left its policy": lambda world, node: world.label(node, {LABELS[A[0]]: A[1], TEAM: "z"}),
+    "another one was set back": back,
+    "another one was lost": lambda world, node: world.end(node),
+}
+
+
+@pytest.mark.parametrize(("failure", "incident"), some(list(product(FAILURES, INCIDENTS))))
+def test_nothing_follows_after_a_resume_once_one_is_worse(world: World, failure: str, incident: str) -> None:
+    """One of a failed canary that still has its change. The next one soaks."""
+    safety = SPEC["safety"] | {"canary": {"instances": 2, "soak": "2m"}, "maxChangesPerMinute": 60}
+    team = {"nodeSelector": {"matchLabels": {TEAM: "x"}}}
+    world.apply("p", **SPEC | {"safety": safety, "selector": team})
+    world.run(40.0)
+    first, second = (one.node for one in world.ec2.instances.values() if one.last.by and one.number % 2)
+    FAILURES[failure](world, second if failure.startswith("another") else first)
+    world.run(70.0)
+    assert world.cluster.status("p").breaker is not None
+    world.resume("p")
+    world.run(20.0)
+    INCIDENTS[incident](world, first)
+    world.run(900.0)
+    if first in world.cluster.nodes:  # it comes back
+        world.label(first, {LABELS[A[0]]: A[1], TEAM: "x"})
+    ends_well(world)
+
+
 @pytest.mark.parametrize("left", [True, False], ids=["others are to be changed", "none is"])
 def test_a_failed_canary_that_is_not_ready_stops_all_after_a_resume(world: World, left: bool) -> None:
     """The other instance of it was lost. `left`: in its group."""
