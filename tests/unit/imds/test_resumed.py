@@ -11,11 +11,10 @@ from unit.imds.world.ec2 import Instance
 from unit.imds.world.truth import LABELS, TEAM
 from unit.imds.world.world import World
 
-SOAK: Final = 240.0
 SAFETY: Final = SPEC["safety"] | {"canary": {"instances": 1, "soak": "4m"}, "maxChangesPerMinute": 60}
 ONE: Final[dict[str, Any]] = SPEC | {"safety": SAFETY, "selector": {"groups": [GROUP_A]}}
 TWO: Final[dict[str, Any]] = ONE | {"safety": SAFETY | {"canary": {"instances": 2, "soak": "4m"}}}
-HOP: Final = {"HttpPutResponseHopLimit": 2}
+SLOW: Final[dict[str, Any]] = ONE | {"safety": SAFETY | {"canary": {"instances": 1, "soak": "20m"}}}
 Happens = Callable[[World, str], object]
 
 
@@ -73,14 +72,14 @@ def test_a_canary_that_left_and_gets_worse_after_a_resume_stops_all(
     world: World, happens: str, restarts: bool
 ) -> None:
     """While the next canary soaks, and after the watch of others would be over."""
-    node = left(world)
-    world.run(100.0)
+    node = left(world, SLOW)
+    world.run(600.0)
     second = {one.name for one in changed(world)}
     assert len(second) == 2
     WORSE[happens][0](world, node)
     if restarts:
         world.operator.restart()
-    world.run(900.0)
+    world.run(1_800.0)
     assert world.ready("p") == WORSE[happens][1]
     assert {one.name for one in changed(world)} == second
 
