@@ -29,7 +29,7 @@ from caretaker.api.imds import (
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.canary_record import Fault, GroupChange, Record, together, token
 from caretaker.imds.change_attempts import ChangeAttempt, refused
-from caretaker.imds.change_state import BACK, ChangeState, carried, change_state, runs, unready
+from caretaker.imds.change_state import BACK, ChangeState, carried, change_state, gave_back, runs, unready
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
@@ -130,7 +130,9 @@ class _Step:
         checked = self._instances[one.instance]
         if checked.result.state == "unknown":
             return changes if one.applied else ()
-        return changes if self._is_early(one, checked) else carried(checked, changes)
+        attempt = self._inputs.attempts.get(one.instance, ChangeAttempt())
+        sure = one.restored or gave_back(attempt, changes)
+        return changes if self._is_early(one, checked) else carried(checked, changes, sure=sure)
 
     def _is_gone(self, one: ChangedInstance) -> bool:
         checked = self._instances.get(one.instance)

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from caretaker.api.imds import ChangedInstance, FieldChange
+from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.checks import ObservedInstance
-from caretaker.imds.drift import text
+from caretaker.imds.drift import text, value
 from caretaker.imds.enforce_input import CheckedInstance
+from caretaker.imds.safety_checks import ec2_name
 
 ChangeState = Literal["gone", "unknown", "out", "left", "strayed", "differs", "pending", "applied"]
 BACK: Final = frozenset(("strayed", "differs"))
@@ -37,12 +39,24 @@ def change_state(one: CheckedInstance | None, changes: Sequence[FieldChange], me
     return _compared(one.observed, changes)
 
 
-def carried(one: CheckedInstance, changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
-    """The changes that the instance has, or may have, whoever wants them."""
-    if one.result.state == "unknown" or (one.observed is not None and not one.observed.confirmed):
+def carried(
+    one: CheckedInstance, changes: Sequence[FieldChange], *, sure: bool = False
+) -> tuple[FieldChange, ...]:
+    """The changes that the instance has, or may have, whoever wants them. `sure`: it has what was sent last,
+    which EC2 may not have confirmed yet."""
+    confirmed = sure or one.observed is None or one.observed.confirmed
+    if one.result.state == "unknown" or not confirmed:
         return tuple(changes)
     has = dict(one.observed.options.given()) if one.observed is not None else {}
     return tuple(change for change in changes if text(has.get(change.field)) == change.after)
+
+
+def gave_back(attempt: ChangeAttempt, changes: Sequence[FieldChange]) -> bool:
+    """Whether EC2 has accepted a call that writes a previous value back."""
+    sent = ((attempt.options.get(ec2_name(one.field)), value(one, one.before)) for one in changes)
+    return (
+        attempt.waits and not attempt.unsure and any(has == before for has, before in sent if has is not None)
+    )
 
 
 def runs(one: CheckedInstance) -> bool:

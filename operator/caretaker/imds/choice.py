@@ -20,12 +20,12 @@ from caretaker.api.imds import (
 from caretaker.api.times import format_time
 from caretaker.imds.canary_record import GroupChange, Record, chosen, together
 from caretaker.imds.cases import Case
-from caretaker.imds.change_attempts import NEW, ChangeAttempt
-from caretaker.imds.change_state import BACK, change_state
+from caretaker.imds.change_attempts import NEW
+from caretaker.imds.change_state import BACK, change_state, gave_back
 from caretaker.imds.drift import value
 from caretaker.imds.enforce_input import BATCH, CheckedInstance, EnforceInput, Group
 from caretaker.imds.merge import DesiredOption
-from caretaker.imds.safety_checks import ec2_name, parameters
+from caretaker.imds.safety_checks import parameters
 
 ASKED: Final = 3  # instances in a dry run
 
@@ -235,7 +235,7 @@ class _Pick:
         attempt = inputs.attempts.get(one.instance, NEW)
         if not desired:
             late = one.instance in inputs.inherited and checked.observed.at < inputs.believed_since
-            if _accepted(attempt, canary) or (state in BACK and not late):
+            if gave_back(attempt, canary.changes) or (state in BACK and not late):
                 self._restored(canary, one)
             return
         options = parameters(desired, inputs.me, (), checked.observed)
@@ -269,14 +269,6 @@ class _Pick:
         self._writes.append(Write(one.instance, one.region, options))
         self._read.append(one)
         self._full = len(self._writes) >= self._batch or not any(self._left.values())
-
-
-def _accepted(attempt: ChangeAttempt, canary: GroupCanary) -> bool:
-    """Whether EC2 has accepted a call that writes a previous value back."""
-    sent = ((attempt.options.get(ec2_name(one.field)), value(one, one.before)) for one in canary.changes)
-    return (
-        attempt.waits and not attempt.unsure and any(has == before for has, before in sent if has is not None)
-    )
 
 
 def _names(canary: GroupCanary) -> set[str]:

@@ -191,3 +191,20 @@ def test_one_with_a_part_of_a_failed_change_counts_while_its_node_is_not_ready(
     world.end(node)
     world.run(10.0)
     assert breaker(world) == (f"InstanceLost {node}" if part else "")
+
+
+def test_what_the_policy_itself_has_restored_stops_nothing_after_a_resume(world: World) -> None:
+    """Though EC2 describes it late."""
+    canary = {"instances": 2, "soak": "4m", "onFailure": "Restore"}
+    world.apply("p", **ONE | {"safety": SAFETY | {"canary": canary}})
+    world.run(30.0)
+    lost, other = changed(world)
+    world.ec2.lag(8.0)
+    world.end(lost.node)
+    world.run(60.0, until=lambda: other.last.options == other.launched)
+    assert other.last.by == "p"
+    world.resume("p")
+    world.run(120.0)
+    assert breaker(world) == ""
+    world.run(1_200.0)
+    assert world.ready("p") == "Enforced"
