@@ -50,6 +50,7 @@ SAFETY: Final = st.fixed_dictionaries(
             }
         ),
         "maxChangesPerMinute": st.sampled_from([6, 60]),
+        "maxDriftPercent": st.sampled_from([100, 100, 100, 50]),
         "stopAfterConsecutiveFailures": st.just(3),
     }
 )
@@ -58,6 +59,7 @@ SELECTOR: Final = st.sampled_from(
         {},
         {},
         {"nodeSelector": {"matchLabels": {TEAM: "x"}}},
+        {"exclude": {"matchLabels": {TEAM: "y"}}},
         *({"groups": [{"kind": kind, "names": [name]}]} for kind, name in GROUPS if kind),
     ]
 )

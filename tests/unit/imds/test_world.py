@@ -10,7 +10,7 @@ import pytest
 from caretaker.aws.errors import AwsError
 from unit.imds.world.ec2 import Instance
 from unit.imds.world.judge import Breach
-from unit.imds.world.truth import LABELS, WORDS, Group
+from unit.imds.world.truth import LABELS, TEAM, WORDS, Group
 from unit.imds.world.world import World
 
 GROUP: Final[Group] = ("EKSManagedNodegroup", "a")
@@ -831,6 +831,32 @@ def test_a_failed_canary_is_kept_while_it_has_its_change_and_is_not_ready(
             manual.tell(2)
     else:
         manual.tell(2)
+
+
+@pytest.mark.parametrize(("most", "rule"), [(84, ""), (83, "drift")])
+def test_nothing_is_changed_where_too_many_differ(make: Make, most: int, rule: str) -> None:
+    """Five of six."""
+    manual = make(safety={**SPEC["safety"], "maxDriftPercent": most})
+    manual.passes()
+    manual.begin(700.0)
+    if rule:
+        assert broken(manual) == rule
+    else:
+        manual.send(2)
+
+
+@pytest.mark.parametrize(("selected", "rule"), [("x", ""), ("y", "wins")])
+def test_an_excluded_instance_is_not_the_policys(make: Make, selected: str, rule: str) -> None:
+    manual = make(selector={"exclude": {"matchLabels": {TEAM: "y"}}})
+    for number in range(1, 7):
+        manual.world.label(f"n{number}", manual.world.cluster.labels[f"n{number}"] | {TEAM: "x"})
+    manual.passes()
+    manual.world.label("n2", manual.world.cluster.labels["n2"] | {TEAM: selected})
+    manual.begin(200.0)
+    if rule:
+        assert broken(manual, after=700.0) == rule
+    else:
+        manual.send(2)
 
 
 def none_is_left(manual: ManualOperator) -> None:

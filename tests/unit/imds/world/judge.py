@@ -434,6 +434,7 @@ class Judge:
         restores = bool(status.get("breaker")) and self._restores(asked, one, options)
         if not restores:
             self._judge_stopped(asked, status)
+            self._judge_drift(asked, began)
             self._judge_twice(policy, one, options, began)
             self._judge_values(asked, one, options)
         if asked.canary and not restores:
@@ -553,6 +554,22 @@ class Judge:
         if asked.expect and (self.refusing[asked.name] or not self.serves):
             why = self.refusing[asked.name] or "DaemonTasks do not run"
             self.breach("unprobed", f"{asked.name} changes something without a probe: {why}")
+
+    def _judge_drift(self, asked: Asked, began: float) -> None:
+        """More than maxDriftPercent of its instances are known to differ."""
+        most, late = asked.safety("maxDriftPercent", 100), began - self._ec2.longest_lag
+        if not self._steady(asked) or max(self._ec2.lacked_at, self.retagged) > late - RESYNC:
+            return
+        every = [self._cluster.instance(node) for node in self._cluster.nodes if self._means(asked, node)]
+        differ = sum(
+            one.runs
+            and one.name not in self._cluster.shared
+            and one.last.in_force < late - (RESYNC if len(one.past) > 1 else DETECTION)
+            and bool(self._lacking(asked, one))
+            for one in every
+        )
+        if differ * 100 > most * len(every):
+            self.breach("drift", f"{differ} of {len(every)} instances differ, and {most} % may")
 
     def _named_by_several(self, one: Instance, began: float) -> bool:
         """Whether several Nodes named it before the pass began, and do."""

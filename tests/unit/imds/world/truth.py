@@ -109,6 +109,9 @@ def meant(selector: Mapping[str, Any], labels: Mapping[str, str], groups: Iterab
     wanted = selector.get("nodeSelector", {}).get("matchLabels", {})
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False
+    excluded = selector.get("exclude", {}).get("matchLabels", {})
+    if excluded and all(labels.get(key) == value for key, value in excluded.items()):
+        return False
     terms = [(term["kind"], name) for term in selector.get("groups", ()) for name in term["names"]]
     return not terms or any(group in terms for group in groups)
 
