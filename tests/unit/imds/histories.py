@@ -22,18 +22,30 @@ NAMES: Final = ["base", "hops", "shut"]
 EXCEPTION: Final = "except"
 REFUSED: Final = ["configmaps", "get", "patch", "delete", "create"]  # by the API server
 DAY: Final = 86_400.0
-HARM: Final = [("HttpEndpoint", "disabled"), ("HttpPutResponseHopLimit", 1), ("HttpTokens", "required")]
+HARM: Final = [
+    ("HttpEndpoint", "disabled"),
+    ("HttpPutResponseHopLimit", 1),
+    ("HttpTokens", "required"),
+    ("HttpProtocolIpv6", "disabled"),
+]
 HOPS: Final = st.sampled_from([1, 2, 3])
+SWITCH: Final = st.sampled_from(["enabled", "disabled"])
 TOKENS: Final = st.sampled_from(["optional", "required", "required"])
 OPTIONS: Final = st.one_of(
     st.fixed_dictionaries({"httpPutResponseHopLimit": HOPS}),
     st.fixed_dictionaries({"httpTokens": TOKENS}),
     st.fixed_dictionaries({"httpPutResponseHopLimit": HOPS, "httpTokens": TOKENS}),
     st.just({"httpEndpoint": "disabled"}),
+    st.fixed_dictionaries({"httpProtocolIpv6": SWITCH}, optional={"httpPutResponseHopLimit": HOPS}),
     st.fixed_dictionaries({"httpEndpoint": st.just("enabled"), "httpTokens": TOKENS}),
 )
 LAUNCHED: Final = st.fixed_dictionaries(
-    {"HttpPutResponseHopLimit": HOPS, "HttpTokens": TOKENS, "HttpEndpoint": st.just("enabled")}
+    {
+        "HttpPutResponseHopLimit": HOPS,
+        "HttpTokens": TOKENS,
+        "HttpEndpoint": st.just("enabled"),
+        "HttpProtocolIpv6": SWITCH,
+    }
 )
 ALLOWED: Final = st.one_of(
     st.just(WORDS), st.just(WORDS), st.just(WORDS), st.lists(st.sampled_from(WORDS), unique=True)
@@ -198,7 +210,7 @@ class History(RuleBasedStateMachine):
 
     @rule(
         every=st.sampled_from([0, 0, 1, 2, 3]),
-        lacking=st.sampled_from(["Tags", "Tags", "HttpPutResponseHopLimit", "HttpTokens", "HttpEndpoint"]),
+        lacking=st.sampled_from(["Tags", "Tags", *FIELDS]),
         page=st.sampled_from([1000, 2]),
     )
     def descriptions_lack(self, every: int, lacking: str, page: int) -> None:
@@ -217,11 +229,15 @@ class History(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.cluster.nodes)
     @rule(
-        data=st.data(), hops=HOPS, tokens=TOKENS, endpoint=st.sampled_from(["enabled", "enabled", "disabled"])
+        data=st.data(),
+        hops=HOPS,
+        tokens=TOKENS,
+        endpoint=st.sampled_from(["enabled", "enabled", "disabled"]),
+        ipv6=SWITCH,
     )
-    def another_hand(self, data: Any, hops: int, tokens: str, endpoint: str) -> None:
+    def another_hand(self, data: Any, hops: int, tokens: str, endpoint: str, ipv6: str) -> None:
         one = self.world.instance_of(self.node(data))
-        changed: dict[str, Any] = dict(zip(FIELDS, (hops, tokens, endpoint), strict=True))
+        changed: dict[str, Any] = dict(zip(FIELDS, (hops, tokens, endpoint, ipv6), strict=True))
         only = data.draw(st.sampled_from([*FIELDS, "", "launch"]))
         if only == "launch":
             changed = one.launched

@@ -14,6 +14,7 @@ FIELDS: Final = {
     "HttpPutResponseHopLimit": ("httpPutResponseHopLimit", "HopLimit"),
     "HttpTokens": ("httpTokens", "Tokens"),
     "HttpEndpoint": ("httpEndpoint", "Endpoint"),
+    "HttpProtocolIpv6": ("httpProtocolIpv6", "IPv6"),
 }
 WORDS: Final = [word for _, word in FIELDS.values()]
 LABELS: Final = {
@@ -23,7 +24,12 @@ LABELS: Final = {
 TEAM: Final = "team"
 WATCH_SECONDS: Final = 300.0
 # Of tightening changes: what has credentials in hand shows no damage before.
-FLOORS: Final = {"HttpTokens": 900.0, "HttpPutResponseHopLimit": 900.0, "HttpEndpoint": 1800.0}
+FLOORS: Final = {
+    "HttpTokens": 900.0,
+    "HttpPutResponseHopLimit": 900.0,
+    "HttpEndpoint": 1800.0,
+    "HttpProtocolIpv6": 300.0,
+}
 
 
 class Asked(msgspec.Struct):

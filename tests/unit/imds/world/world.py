@@ -19,7 +19,12 @@ from unit.imds.world.ec2 import ASG_TAG, CLUSTER_TAG, Instance
 from unit.imds.world.operator import Operator
 from unit.imds.world.truth import LABELS, Group
 
-BAD: Final = {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional", "HttpEndpoint": "enabled"}
+BAD: Final = {
+    "HttpPutResponseHopLimit": 1,
+    "HttpTokens": "optional",
+    "HttpEndpoint": "enabled",
+    "HttpProtocolIpv6": "disabled",
+}
 
 
 class World:
