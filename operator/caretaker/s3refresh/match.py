@@ -81,7 +81,6 @@ class EventMatcher:
         self._found: dict[str, Scope] = {}  # by target
         self._counts = Counter[str]()
         self._folders: dict[_Place, set[str]] = {}  # that are not merged yet
-        self._targets: dict[frozenset[_Place], frozenset[str]] = {}  # ids of the shares of some places
 
     def add(self, events: Iterable[ObjectEvent]) -> frozenset[str] | None:
         """Match events. Returns the ids of the targets that they concern; None if one of those that pass the
@@ -95,7 +94,7 @@ class EventMatcher:
                 counts["matched"] += 1
             else:
                 counts["unmatched"] += 1
-        return self._ids_of(frozenset(places)) if counts["unmatched"] == before else None
+        return self._ids_of(places) if counts["unmatched"] == before else None
 
     def join(self, other: Matches) -> None:
         """Add the result of another matcher, which may have known more shares."""
@@ -107,7 +106,7 @@ class EventMatcher:
     @property
     def ids(self) -> frozenset[str]:
         """Of all targets."""
-        return self._ids_of(frozenset(self._ids))
+        return self._ids_of(self._ids)
 
     def merging(self) -> Iterator[None]:
         """Merge the folders of the events so far, in steps of a few milliseconds. The caller has to exhaust
@@ -148,11 +147,8 @@ class EventMatcher:
             found = True
         return found
 
-    def _ids_of(self, places: frozenset[_Place]) -> frozenset[str]:
-        if (found := self._targets.get(places)) is None:
-            found = frozenset(name for place in places for name in self._ids[place])
-            self._targets[places] = found
-        return found
+    def _ids_of(self, places: Iterable[_Place]) -> frozenset[str]:
+        return frozenset(name for place in places for name in self._ids[place])
 
 
 def wanted(filter_: Filter, event: ObjectEvent) -> bool:
