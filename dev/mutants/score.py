@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 FILE: Final = Path(__file__).with_name("equivalent.toml")
 TARGET: Final = 95.0
+TIMEOUT: Final = "timeout"
 # Of mutmut. A mutant that runs for ever or crashes the interpreter is noticed, too.
-KILLED: Final = frozenset({"killed", "timeout", "segfault"})
+KILLED: Final = frozenset({"killed", TIMEOUT, "segfault"})
 
 
 class Change(NamedTuple):
@@ -24,10 +25,12 @@ class Change(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Counts of mutants, and those that survived without being listed, by mutmut's names."""
+    """Counts of mutants, and those that survived without being listed, by mutmut's names. `timeouts`: of the
+    killed; on a busy machine tests may only have been slow."""
 
     module: str
     killed: int
+    timeouts: int
     equivalent: int
     survivors: tuple[str, ...]
 
@@ -70,7 +73,8 @@ def scored(
     known = set(listed)
     alive = [name for name, status in statuses.items() if status not in KILLED]
     survivors = tuple(name for name in alive if changes[name] not in known)
-    return Score(module, len(statuses) - len(alive), len(alive) - len(survivors), survivors)
+    timeouts = sum(status == TIMEOUT for status in statuses.values())
+    return Score(module, len(statuses) - len(alive), timeouts, len(alive) - len(survivors), survivors)
 
 
 def obsolete(module: str, found: Iterable[Change], listed: Iterable[Change]) -> list[Change]:
@@ -81,11 +85,14 @@ def obsolete(module: str, found: Iterable[Change], listed: Iterable[Change]) -> 
 
 def table(scores: Iterable[Score]) -> str:
     """A line for each module."""
-    lines = [f"{'module':<28} {'mutants':>7} {'killed':>7} {'equivalent':>10} {'survived':>8} {'score':>7}"]
+    lines = [
+        f"{'module':<28} {'mutants':>7} {'killed':>7} {'timeout':>7} {'equivalent':>10} {'survived':>8} "
+        f"{'score':>7}"
+    ]
     for one in scores:
         total = one.killed + one.equivalent + len(one.survivors)
         lines.append(
-            f"{one.module:<28} {total:>7} {one.killed:>7} {one.equivalent:>10} "
+            f"{one.module:<28} {total:>7} {one.killed:>7} {one.timeouts:>7} {one.equivalent:>10} "
             f"{len(one.survivors):>8} {one.percent:>6.1f}%"
         )
     return "\n".join(lines)

@@ -55,7 +55,13 @@ def test_what_is_equivalent_is_left_out_of_the_score() -> None:
     changes = {"c": MUTANT, "d": Change("imds.rate_limiter.AdaptiveRateLimiter.next", "x", "y")}
     score = scored("imds.rate_limiter", statuses, changes, listed)
     assert (score.killed, score.equivalent, score.survivors, score.percent) == (3, 1, ("d",), 75.0)
-    assert table([score]).splitlines()[1].split() == ["imds.rate_limiter", "5", "3", "1", "1", "75.0%"]
+
+
+def test_the_table_has_how_many_of_the_killed_only_ran_out_of_time() -> None:
+    score = scored("imds.rate_limiter", {"a": "killed", "b": "timeout", "c": "segfault"}, {}, ())
+    head, line = table([score]).splitlines()
+    assert head.split() == ["module", "mutants", "killed", "timeout", "equivalent", "survived", "score"]
+    assert line.split() == ["imds.rate_limiter", "3", "3", "1", "0", "0", "100.0%"]
 
 
 def test_a_module_without_mutants_has_no_survivors() -> None:
