@@ -217,6 +217,7 @@ def test_everything_is_one_call_for_the_root_and_all_below() -> None:
         ("<a>", r'"\u003ca\u003e"'),
         ("\x01\n", r'"\u0001\n"'),
         ('"\\', r'"\"\\"'),
+        ('<>&"\\', r'"\u003c\u003e\u0026\"\\"'),
         ("\u2028\u2029", r'"\u2028\u2029"'),
     ],
 )
