@@ -5,10 +5,9 @@ other namespaces do not wait for them. The event loop's own threads read the ope
 lookups.
 """
 
-import asyncio
 import socket
+from functools import partial
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -24,28 +23,12 @@ class Lookups:
     """Of all namespaces."""
 
     def __init__(self) -> None:
-        self._pool = DaemonPool("lookup", THREADS)
-        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._pool = DaemonPool("lookup", THREADS, each=EACH)
 
     async def find(self, namespace: str, host: str, port: int, family: socket.AddressFamily) -> list[Info]:
-        """The result of socket.getaddrinfo(). A lookup whose caller was cancelled keeps its slot until it
-        ends."""
-        slots = self._slots.get(namespace)
-        if slots is None:
-            slots = self._slots[namespace] = asyncio.Semaphore(EACH)
-
-        def look() -> list[Info]:
-            return list(socket.getaddrinfo(host, port, family, socket.SOCK_STREAM))
-
-        def ended(work: "asyncio.Task[list[Info]]") -> None:
-            slots.release()
-            if not work.cancelled():
-                work.exception()  # or asyncio logs it as never retrieved
-
-        await slots.acquire()
-        work = asyncio.create_task(self._pool.run(look))
-        work.add_done_callback(ended)
-        return await asyncio.shield(work)
+        """The result of socket.getaddrinfo()."""
+        look = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM)
+        return list(await self._pool.run(look, namespace))
 
 
 class Resolver(AbstractResolver):
