@@ -7,14 +7,13 @@ out, so that one long poll of 20 s would delay every exit by up to as much.
 import asyncio
 import threading
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 IDLE_SECONDS: Final = 60.0
-LEAST_SECONDS: Final = 1  # of a long poll
 
 
 class DaemonPool:
@@ -119,78 +118,6 @@ class DaemonPool:
                 return None
             self.running += 1
             return self._work.popleft()
-
-
-class LongPolls:
-    """Limits the number of long polls that run at a time, over all queues of a kind.
-
-    A long poll occupies a thread while it waits. With more queues than the limit, each queue waits for a
-    slot, and its long poll is shorter, so that it is polled as often as before. The queues of a namespace
-    have an equal share of the slots, and what others leave of theirs. Threads beyond the limit are reserved
-    for short polls, which receive a backlog.
-
-    queues  those with long polls, by namespace
-    """
-
-    def __init__(self, most: int) -> None:
-        self.queues: dict[str, set[Hashable]] = {}
-        self._most = most
-        self._held: Counter[str] = Counter()  # slots, by namespace
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the next namespace comes first
-
-    def add(self, namespace: str, queue: Hashable) -> None:
-        """The queue takes part from now on."""
-        self.queues.setdefault(namespace, set()).add(queue)
-
-    def remove(self, namespace: str, queue: Hashable) -> None:
-        """The queue is read by short polls, cannot be read, or is not read any more."""
-        self.queues.get(namespace, set()).discard(queue)
-        if not self.queues.get(namespace):
-            self.queues.pop(namespace, None)
-        self._give()
-
-    @asynccontextmanager
-    async def slot(self, namespace: str, seconds: int) -> AsyncIterator[int]:
-        """Waits for a slot; yields the seconds that the long poll may wait, at most `seconds`."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, deque()).append(turn)
-        self._give()
-        try:
-            await turn
-            share = self._share()
-            shorter = int(seconds * share / max(len(self.queues.get(namespace, ())), share))
-            yield max(shorter, min(seconds, LEAST_SECONDS))
-        finally:
-            if turn.done() and not turn.cancelled():
-                self._held[namespace] -= 1
-                self._held += Counter()  # forgets namespaces without slots
-                self._give()
-
-    def _share(self) -> float:
-        """The slots of a namespace that wants more: what those leave that want less is divided."""
-        free: float = self._most
-        numbers = sorted(len(queues) for queues in self.queues.values())
-        for at, number in enumerate(numbers):
-            equal = free / (len(numbers) - at)
-            if number > equal:
-                return equal
-            free -= number
-        return self._most
-
-    def _give(self) -> None:
-        """Gives free slots to namespaces by turns."""
-        share = max(self._share(), 1)
-        while self._held.total() < self._most:
-            namespace = next((one for one in self._waiting if self._held[one] < share), None)
-            if namespace is None:
-                return
-            turns = self._waiting.pop(namespace)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[namespace] = turns
-            if not turn.done():  # cancelled
-                turn.set_result(None)
-                self._held[namespace] += 1
 
 
 class _Job:

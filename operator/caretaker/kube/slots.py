@@ -1,63 +1,77 @@
-"""Limits the requests at a time, with fair turns between groups.
+"""Limits how many of something run at a time, fairly between their owners.
 
-It knows nothing of the requests. Whoever holds or awaits a slot may be cancelled at any time.
+A slot is the permission for one of them. The share of an owner is the most slots that it may hold. Owners
+take turns: a free slot goes to the next owner that waits.
+
+It knows nothing of what runs. Whoever holds or awaits a slot may be cancelled at any time.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 
 
 class Slots:
-    """`free` slots. Waiting groups take turns: hundreds of Pods that the tasks of one namespace create delay
-    another namespace's request by one of them."""
+    """`total` slots. By turns, hundreds of Pods that the tasks of one namespace create delay another
+    namespace's request by one of them.
 
-    def __init__(self, free: int) -> None:
-        self._free = free
-        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # the next group comes first
+    share  of each owner; all slots until limit() is called
+    """
+
+    def __init__(self, total: int) -> None:
+        self.share: float = total
+        self._free = total
+        self._held: Counter[Hashable] = Counter()
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # the next owner comes first
         self._refusal: Callable[[], Exception] | None = None
 
+    def limit(self, share: float) -> None:
+        """Each owner has this share from now on, and one slot at least. Slots that are held stay so."""
+        self.share = share
+        self._give()
+
     @asynccontextmanager
-    async def slot(self, group: Hashable) -> AsyncIterator[None]:
+    async def slot(self, owner: Hashable) -> AsyncIterator[None]:
         """Waits for a slot, and holds it."""
-        if self._free or self._refusal is not None:
-            self._free -= 1
-        else:
-            await self._turn(group)
+        if self._refusal is not None:
+            raise self._refusal()
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(turn)
+        self._give()
         try:
+            await turn
             if self._refusal is not None:
                 raise self._refusal()
             yield
         finally:
-            self._pass_on()
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._free += 1
+                self._held[owner] -= 1
+                if not self._held[owner]:
+                    del self._held[owner]
+                self._give()
 
     def close(self, refusal: Callable[[], Exception]) -> None:
         """Those who wait, and those who come from now on, get this error instead of a slot."""
         self._refusal = refusal
-        while self._waiting:
-            self._free -= 1
-            self._pass_on()
+        for turn in (one for turns in self._waiting.values() for one in turns):
+            if not turn.done():  # cancelled
+                turn.set_exception(refusal())
+        self._waiting.clear()
 
-    async def _turn(self, group: Hashable) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(group, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it has the slot, and was cancelled before it knew
-                self._pass_on()
-            raise
-
-    def _pass_on(self) -> None:
-        """Gives a slot to the next group; a cancelled request has no turn."""
-        while self._waiting:
-            group = next(iter(self._waiting))
-            turns = self._waiting.pop(group)
+    def _give(self) -> None:
+        """Gives free slots to the owners that wait for them."""
+        share = max(self.share, 1)
+        while self._free:
+            owner = next((one for one in self._waiting if self._held[one] < share), None)
+            if owner is None:
+                return
+            turns = self._waiting.pop(owner)
             turn = turns.popleft()
             if turns:
-                self._waiting[group] = turns
-            if not turn.done():
+                self._waiting[owner] = turns
+            if not turn.done():  # cancelled
                 turn.set_result(None)
-                return
-        self._free += 1
+                self._free -= 1
+                self._held[owner] += 1

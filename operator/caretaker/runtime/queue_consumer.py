@@ -9,15 +9,16 @@ import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, Generic, TypeVar
 
 from caretaker.aws.errors import AwsError, word
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.pages import batched
 from caretaker.aws.sqs import Message, Sqs
-from caretaker.aws.threads import LongPolls
 from caretaker.kube.errors import NotLeader
+from caretaker.kube.slots import Slots
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
 
@@ -32,6 +33,7 @@ RESTART_SECONDS: Final = 5.0
 REFUSED_SECONDS: Final = 600.0  # for which a refused deletion is reported
 MALFORMED_SECONDS: Final = 3600.0  # for which a malformed message is reported
 LOG_SECONDS: Final = 60.0  # between two lines about malformed messages
+LEAST_SECONDS: Final = 1  # of a long poll
 RECEIVE: Final = "receive"
 
 T = TypeVar("T")
@@ -71,6 +73,54 @@ class MalformedLog:
                 "%d messages cannot be read within a minute, the last, %s: %s", count, message_id, fault
             )
         asyncio.get_running_loop().call_later(LOG_SECONDS, self._write)
+
+
+class LongPolls:
+    """Limits the number of long polls that run at a time, over all queues of a kind.
+
+    A long poll occupies a thread while it waits. With more queues than slots, each queue waits for a slot,
+    and its long poll is shorter, so that it is polled as often as before. The owner of a slot is a namespace;
+    its share is an equal part of the slots and of those that others leave of theirs. Threads beyond the slots
+    are reserved for short polls, which receive a backlog.
+
+    queues  those with long polls, by namespace
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.queues: dict[str, set[Hashable]] = {}
+        self._total = slots
+        self._slots = Slots(slots)
+
+    def add(self, namespace: str, queue: Hashable) -> None:
+        """The queue takes part from now on."""
+        self.queues.setdefault(namespace, set()).add(queue)
+        self._slots.limit(self._share())
+
+    def remove(self, namespace: str, queue: Hashable) -> None:
+        """The queue is read by short polls, cannot be read, or is not read any more."""
+        self.queues.get(namespace, set()).discard(queue)
+        if not self.queues.get(namespace):
+            self.queues.pop(namespace, None)
+        self._slots.limit(self._share())
+
+    @asynccontextmanager
+    async def slot(self, namespace: str, seconds: int) -> AsyncIterator[int]:
+        """Waits for a slot; yields the seconds that the long poll may wait, at most `seconds`."""
+        async with self._slots.slot(namespace):
+            share = self._slots.share
+            shorter = int(seconds * share / max(len(self.queues.get(namespace, ())), share))
+            yield max(shorter, min(seconds, LEAST_SECONDS))
+
+    def _share(self) -> float:
+        """Of a namespace that wants more than others: what those leave that want less is divided."""
+        free: float = self._total
+        numbers = sorted(len(queues) for queues in self.queues.values())
+        for at, number in enumerate(numbers):
+            equal = free / (len(numbers) - at)
+            if number > equal:
+                return equal
+            free -= number
+        return self._total
 
 
 class QueueConsumer(ABC):

@@ -21,9 +21,8 @@ from caretaker.aws.errors import AwsError
 from caretaker.aws.large_answers import kept
 from caretaker.aws.sqs import Message as Received
 from caretaker.aws.sqs import Sqs
-from caretaker.aws.threads import LongPolls
 from caretaker.kube.errors import NotLeader
-from caretaker.runtime.queue_consumer import BATCH, MOST_RECEIVES, Consumers, QueueConsumer
+from caretaker.runtime.queue_consumer import BATCH, MOST_RECEIVES, Consumers, LongPolls, QueueConsumer
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import conditions

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from caretaker.aws.errors import AwsError, ErrorClass
-from caretaker.aws.threads import LongPolls
-from caretaker.runtime.queue_consumer import LOG_SECONDS, MalformedLog, QueueConsumer
+from caretaker.runtime.queue_consumer import LOG_SECONDS, LongPolls, MalformedLog, QueueConsumer
 from caretaker.runtime.work_queue import Key
 from fakes.virtualtime import run
 

@@ -7,9 +7,8 @@ from typing import Any, Final
 import pytest
 
 from caretaker.aws.session import Options
-from caretaker.aws.threads import LongPolls
 from caretaker.daemontask.ecs import reader
-from caretaker.runtime.queue_consumer import BATCH, MOST_RECEIVES
+from caretaker.runtime.queue_consumer import BATCH, MOST_RECEIVES, LongPolls
 from caretaker.s3refresh.receiver import MOST_LONG_POLLS, Poller
 from testing.s3refreshes import reading
 

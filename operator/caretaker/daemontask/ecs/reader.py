@@ -14,9 +14,8 @@ from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.large_answers import LARGE_BYTES, kept
 from caretaker.aws.sqs import Sqs
-from caretaker.aws.threads import LongPolls
 from caretaker.daemontask.ecs.instances import Notice, Parsed, parse
-from caretaker.runtime.queue_consumer import BATCH, MOST_RECEIVES, Consumers, QueueConsumer
+from caretaker.runtime.queue_consumer import BATCH, MOST_RECEIVES, Consumers, LongPolls, QueueConsumer
 from caretaker.runtime.work_queue import Key
 
 WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
