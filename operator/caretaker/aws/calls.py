@@ -19,7 +19,7 @@ from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey, Identity, Keys
-from caretaker.aws.large_answers import Hold, Turns, hold_of_poll, reading
+from caretaker.aws.large_answers import Hold, ThreadSlots, hold_of_poll, reading
 from caretaker.aws.responses import error_from
 from caretaker.aws.services import Rate, api_name, is_write, policy
 from caretaker.aws.session import ClientPool, Options, utc_now
@@ -51,13 +51,13 @@ class Aws:
         self.hooks = Hooks(options.connect_seconds, options.read_seconds)
         self._clients = ClientPool(options, self.hooks, now=now)
         self._pools = _Pools(
-            DaemonPool("aws-call", options.threads, each=options.each),
-            DaemonPool("aws-poll", options.polls, each=options.polls_each),
+            DaemonPool("aws-call", options.threads, share=options.share),
+            DaemonPool("aws-poll", options.polls, share=options.polls_share),
         )
         # A tenant may run the endpoint, or the name server of its host, and delay every answer.
         self._endpoint_pools = _Pools(
-            DaemonPool("aws-endpoint-call", options.endpoint_threads, each=options.endpoint_each),
-            DaemonPool("aws-endpoint-poll", options.endpoint_polls, each=options.endpoint_polls_each),
+            DaemonPool("aws-endpoint-call", options.endpoint_threads, share=options.endpoint_share),
+            DaemonPool("aws-endpoint-poll", options.endpoint_polls, share=options.endpoint_polls_share),
         )
         self._limiter = Limiter()
         self._rates = dict(rates or {})
@@ -149,8 +149,8 @@ class Aws:
             await asyncio.sleep(seconds)
         pools = self._endpoint_pools if client_key.endpoint_url else self._pools
         try:
-            held = (hold_of_poll if poll else Hold)(client_key.namespace)
-            send = partial(self._send, client_key, operation, params, reading(held, pools.turns), poll=poll)
+            hold = (hold_of_poll if poll else Hold)(client_key.namespace)
+            send = partial(self._send, client_key, operation, params, reading(hold, pools.slots), poll=poll)
             return await (pools.polls if poll else pools.calls).run(send, client_key.namespace)
         except AwsError as error:
             if error.throttled:
@@ -162,7 +162,7 @@ class Aws:
         client_key: ClientKey,
         operation: str,
         params: dict[str, Any],
-        turn: AbstractContextManager[None],
+        reading_it: AbstractContextManager[None],
         *,
         poll: bool,
     ) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Aws:
         name, write = api_name(operation), False
         try:
             with (
-                turn,
+                reading_it,
                 self._clients.acquire(client_key, poll=poll) as client,
                 self._counted(poll=poll),
             ):
@@ -209,15 +209,15 @@ class Aws:
                 if not self._clients.fresh(identity):
                     pools = self._endpoint_pools if identity.sts_endpoint_url else self._pools
                     owner = identity.namespace or identity.sts_endpoint_url
-                    await pools.calls.run(partial(self._renew, identity, pools.turns, owner), owner)
+                    await pools.calls.run(partial(self._renew, identity, pools.slots, owner), owner)
         finally:
             if not lock.locked():
                 self._roles.pop(identity, None)
 
-    def _renew(self, identity: Identity, turns: Turns, owner: str) -> None:
+    def _renew(self, identity: Identity, slots: ThreadSlots, owner: str) -> None:
         """In a worker thread."""
         try:
-            with reading(Hold(owner), turns):
+            with reading(Hold(owner), slots):
                 return self._clients.renew(identity)
         except AwsError as error:  # the endpoint is refused
             raise _with_call(error, "sts", "AssumeRole") from None
@@ -237,13 +237,13 @@ def _with_call(error: Exception, service: str, operation: str) -> Exception:
 
 
 class _Pools:
-    """The threads of calls and of long polls, and the turns of their large answers. AWS and the endpoints
+    """The threads of calls and of long polls, and the slots of their large answers. AWS and the endpoints
     from specs have their own: those delay no answer of AWS."""
 
     def __init__(self, calls: DaemonPool, polls: DaemonPool) -> None:
         self.calls = calls
         self.polls = polls
-        self.turns = Turns(1)
+        self.slots = ThreadSlots(1)
 
     def close(self) -> None:
         self.calls.close()

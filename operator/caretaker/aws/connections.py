@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 
 from caretaker.api.egress import Egress
 from caretaker.aws.errors import AwsError, ErrorClass
-from caretaker.aws.large_answers import LARGE_BYTES, take_turn
+from caretaker.aws.large_answers import LARGE_BYTES, acquire_slot
 from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.responses import UnreadableError, unreadable
 from caretaker.aws.services import CONNECT_SECONDS, READ_SECONDS, is_write, policy
@@ -182,7 +182,7 @@ def _code(response: dict[str, Any]) -> str:
 
 class _Answer(io.RawIOBase):
     """The bytes of one response, interim ones and headers included: at most so many, and all within the
-    socket's timeout, which by itself is one of each read. A large one waits for its turn, and then comes
+    socket's timeout, which by itself is one of each read. A large one waits for a slot, and then comes
     within READ_SECONDS."""
 
     def __init__(self, events: _ClientEvents, sock: socket.socket) -> None:
@@ -190,7 +190,7 @@ class _Answer(io.RawIOBase):
         self._socket = sock
         self._raw: Any = None
         self._left = events.answer_mib << 20
-        self._before_turn: int | None = LARGE_BYTES  # bytes that may still come; None = all
+        self._before_slot: int | None = LARGE_BYTES  # bytes that may still come; None = all
         self._begun = False
         self._seconds: float = sock.gettimeout() or READ_SECONDS
         self._deadline = time.monotonic() + self._seconds
@@ -206,29 +206,29 @@ class _Answer(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         """See RawIOBase. A response of which nothing has come is a timeout like any other."""
-        if self._before_turn == 0:
-            self._wait_for_turn()
+        if self._before_slot == 0:
+            self._wait_for_slot()
         seconds = self._deadline - time.monotonic()
         if seconds <= 0:
             raise self._late()
         try:
             self._socket.settimeout(seconds)
-            count: int = self._raw.readinto(memoryview(buffer)[: self._before_turn])
+            count: int = self._raw.readinto(memoryview(buffer)[: self._before_slot])
         except TimeoutError:
             if not self._begun:
                 raise
             raise self._late() from None
         self._begun = True
-        if self._before_turn is not None:
-            self._before_turn -= count
+        if self._before_slot is not None:
+            self._before_slot -= count
         self._left -= count
         if self._left < 0:
             raise self._events.cut(f"it is larger than {self._events.answer_mib} MiB")
         return count
 
-    def _wait_for_turn(self) -> None:
-        began, self._before_turn, self._seconds = time.monotonic(), None, READ_SECONDS
-        if not take_turn():
+    def _wait_for_slot(self) -> None:
+        began, self._before_slot, self._seconds = time.monotonic(), None, READ_SECONDS
+        if not acquire_slot():
             raise self._events.cut("other large answers are being read")
         now = time.monotonic()
         self._deadline = min(self._deadline + now - began, now + READ_SECONDS)

@@ -1,7 +1,7 @@
 """Limits how many large answers are in memory at a time. The others wait, most of them with their senders.
 
-Inputs: the owner of a call, a namespace. It blocks threads that read answers, never the event loop. An answer
-is large when more than LARGE_BYTES of it have come.
+Inputs: the owner of a call, a namespace. It blocks threads that read answers, never the event loop: they wait
+for slots, and owners take turns, as in kube/slots.py. Above LARGE_BYTES an answer is large.
 """
 
 import contextlib
@@ -12,23 +12,22 @@ from contextvars import ContextVar
 from typing import Final
 
 LARGE_BYTES: Final = 64 * 1024
-TURN_SECONDS: Final = 20.0  # for which a large answer waits for its turn; then it is an error, to be retried
+SLOT_SECONDS: Final = 20.0  # for which a large answer waits for a slot; then it is an error, to be retried
 
 
-class Turns:
-    """At most `limit` large answers at a time. Owners take turns: first comes the one whose last turn is the
-    longest ago."""
+class ThreadSlots:
+    """`total` slots. Owners take turns: first comes the one whose last turn is the longest ago."""
 
-    def __init__(self, limit: int) -> None:
-        self._free = limit
+    def __init__(self, total: int) -> None:
+        self._free = total
         self._lock = threading.Lock()
         self._waiting: list[tuple[str, threading.Event]] = []
         self._numbers = itertools.count(1)
         # The number of each owner's last turn, since the last time that none waited.
         self._last: dict[str, int] = {}
 
-    def take(self, owner: str, seconds: float) -> bool:
-        """Wait for a turn; False if there was none in time."""
+    def acquire(self, owner: str, seconds: float) -> bool:
+        """Wait for a slot; False if none was free in time."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -38,13 +37,13 @@ class Turns:
         if waiter[1].wait(seconds):
             return True
         with self._lock:
-            if waiter not in self._waiting:  # it got its turn just now
+            if waiter not in self._waiting:  # it got a slot just now
                 return True
             self._waiting.remove(waiter)
             return False
 
-    def end(self) -> None:
-        """A turn is over."""
+    def release(self) -> None:
+        """A slot is free."""
         with self._lock:
             if not self._waiting:
                 self._free += 1
@@ -57,14 +56,14 @@ class Turns:
 
 
 class Hold:
-    """The turn of one call. It is taken when the answer gets large, and ends when the last context of the
-    hold is left: that of the call, and that of kept()."""
+    """The slot of one call. It is acquired when the answer gets large, and released when the last context of
+    the hold is left: that of the call, and that of kept()."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._lock = threading.Lock()
         self._contexts = 0
-        self._taken: Turns | None = None
+        self._slots: ThreadSlots | None = None
 
     def __enter__(self) -> "Hold":
         with self._lock:
@@ -74,16 +73,16 @@ class Hold:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._contexts -= 1
-            if self._contexts or self._taken is None:
+            if self._contexts or self._slots is None:
                 return
-            taken, self._taken = self._taken, None
-        taken.end()
+            slots, self._slots = self._slots, None
+        slots.release()
 
-    def take(self, turns: Turns) -> bool:
-        """Wait for the turn, once; False if there was none in time."""
-        if self._taken is None and turns.take(self._owner, TURN_SECONDS):
-            self._taken = turns
-        return self._taken is not None
+    def acquire(self, slots: ThreadSlots) -> bool:
+        """Wait for a slot, once; False if none was free in time."""
+        if self._slots is None and slots.acquire(self._owner, SLOT_SECONDS):
+            self._slots = slots
+        return self._slots is not None
 
 
 _kept: ContextVar[Hold | None] = ContextVar("kept", default=None)
@@ -92,7 +91,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def kept(owner: str) -> Iterator[None]:
-    """The answer to the one long poll in this block has its turn until the block ends."""
+    """The answer to the one long poll in this block keeps its slot until the block ends."""
     with Hold(owner) as hold:
         token = _kept.set(hold)
         try:
@@ -107,21 +106,21 @@ def hold_of_poll(owner: str) -> Hold:
 
 
 @contextlib.contextmanager
-def reading(held: Hold, turns: Turns) -> Iterator[None]:
-    """The calls of this thread take their turn for `held`."""
-    _thread.turn = (held, turns)
+def reading(hold: Hold, slots: ThreadSlots) -> Iterator[None]:
+    """Large answers to the calls of this thread wait for one of the slots, for `hold`."""
+    _thread.waits = (hold, slots)
     try:
-        with held:
+        with hold:
             yield
     finally:
-        _thread.turn = None
+        _thread.waits = None
 
 
-def take_turn() -> bool:
-    """The answer that this thread reads is large: wait for its turn; False if there was none in time."""
-    turn = getattr(_thread, "turn", None)
-    if turn is None:
+def acquire_slot() -> bool:
+    """The answer that this thread reads is large: wait for a slot; False if none was free in time."""
+    waits = getattr(_thread, "waits", None)
+    if waits is None:
         return True
-    held, turns = turn
-    taken: bool = held.take(turns)
-    return taken
+    hold, slots = waits
+    acquired: bool = hold.acquire(slots)
+    return acquired

@@ -52,10 +52,9 @@ class Options(msgspec.Struct, frozen=True):
     per_client         calls at a time of one client, and so its connections: an endpoint that hangs leaves
                        threads to others
     polls              long polls at a time
-    each, polls_each   of them for one namespace; resources without a namespace have no such bound
+    share, polls_share of a namespace; resources without one have all
     endpoint_threads, endpoint_polls  the same for endpoints from a spec, in threads of their own
-    endpoint_each, endpoint_polls_each  of them for one namespace, or one endpoint of resources without a
-                                        namespace
+    endpoint_share, endpoint_polls_share  of a namespace, or of an endpoint of resources without one
     instance_identity  take credentials from the instance metadata service where there are no others
     connect_seconds, read_seconds  of one request that is no long poll; the Lease must outlive their sum
     egress_check       checks the addresses of endpoints from a spec. None: no check, for commands that a user
@@ -66,12 +65,12 @@ class Options(msgspec.Struct, frozen=True):
     threads: int = 16
     per_client: int = 8
     polls: int = 280
-    each: int = 4
-    polls_each: int = 264
+    share: int = 4
+    polls_share: int = 264
     endpoint_threads: int = 32
-    endpoint_each: int = 2
+    endpoint_share: int = 2
     endpoint_polls: int = 128
-    endpoint_polls_each: int = 16
+    endpoint_polls_share: int = 16
     instance_identity: bool = False
     connect_seconds: float = CONNECT_SECONDS
     read_seconds: float = READ_SECONDS

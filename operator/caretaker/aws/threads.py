@@ -20,13 +20,13 @@ class DaemonPool:
     """At most `limit` threads; further jobs are queued. Threads end when idle for a minute.
 
     running  functions being executed now
-    each     jobs of one owner at a time; its further ones wait beside the queue. 0 = no bound. Jobs without
-             an owner have none
+    share    of an owner: its jobs that are queued or run; its further ones wait beside the queue. 0 = no
+             bound, as for jobs without an owner
     """
 
-    def __init__(self, name: str, limit: int, idle_seconds: float = IDLE_SECONDS, *, each: int = 0) -> None:
+    def __init__(self, name: str, limit: int, idle_seconds: float = IDLE_SECONDS, *, share: int = 0) -> None:
         self.limit = limit
-        self.each = each
+        self.share = share
         self.running = 0
         self._name = name
         self._idle_seconds = idle_seconds
@@ -64,7 +64,7 @@ class DaemonPool:
         with self._wake:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
-            if self.each and job.owner and self._admitted[job.owner] >= self.each:
+            if self.share and job.owner and self._admitted[job.owner] >= self.share:
                 self._held.setdefault(job.owner, deque()).append(job)
             else:
                 self._admit(job)

@@ -206,10 +206,10 @@ async def test_large_answers_are_in_memory_one_at_a_time(fake: FakeAws, aws: Aws
 async def test_a_large_answer_that_gets_no_turn_is_an_error(
     fake: FakeAws, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_answers, "TURN_SECONDS", 0.1)
+    monkeypatch.setattr(large_answers, "SLOT_SECONDS", 0.1)
     fake.on("ListFileShares", Answer('{"FileShareInfoList": [], "Marker": "%s"}' % ("x" * MIB)))
     with Hold("a") as hold:
-        assert hold.take(aws._pools.turns)
+        assert hold.acquire(aws._pools.slots)
         found = await failing(asyncio.ensure_future(asked(aws, "ListFileShares")))
     assert (found.code, found.transient) == (UNREADABLE, True)
     assert found.message == "the answer cannot be read: other large answers are being read"
