@@ -124,32 +124,24 @@ class LongPolls:
 
 
 class QueueConsumer(ABC):
-    """One queue. `on_change` is called when the queue begins or ceases to work.
+    """One queue.
 
     connected   whether a receive has ever come back
     deleted     messages, repetitions included
     malformed   its messages that cannot be read
-    long_polls  limits those of many queues; None = nothing does
+    long_polls  limits those of many queues; None = nothing does. Consumers set it
     namespace   of its first reader
     """
 
-    def __init__(
-        self,
-        sqs: Sqs,
-        url: str,
-        on_change: Callable[[], None],
-        long_polls: LongPolls | None = None,
-        scale: float = 1.0,
-        namespace: str = "",
-    ) -> None:
+    long_polls: LongPolls | None = None
+
+    def __init__(self, sqs: Sqs, url: str, scale: float = 1.0, namespace: str = "") -> None:
         self.connected = False
         self.deleted = 0
         self.malformed = MalformedLog()
-        self.long_polls = long_polls
         self.namespace = namespace
         self._sqs = sqs
         self._url = url
-        self._on_change = on_change
         self._scale = scale
         self._deletions = asyncio.Semaphore(DELETIONS_AT_A_TIME)
         self._errors: dict[str, tuple[AwsError, float]] = {}  # by operation: the last one, and when
@@ -167,11 +159,11 @@ class QueueConsumer(ABC):
         self._errors[operation] = (error, time.monotonic())
         if before is None or str(before) != str(error):
             logger.warning("the queue cannot be used: %s", error)
-            self._on_change()
+            self.on_change()
 
     def _recovered(self, operation: str) -> None:
         if self._errors.pop(operation, None) is not None:
-            self._on_change()
+            self.on_change()
 
     # ---------------------------------------------------------------- of a derived class
 
@@ -183,6 +175,10 @@ class QueueConsumer(ABC):
     @abstractmethod
     def leave(self, reader: Key) -> None:
         """Remove the reader."""
+
+    @abstractmethod
+    def on_change(self) -> None:
+        """The queue begins or ceases to work."""
 
     @abstractmethod
     async def run(self) -> None:
@@ -222,7 +218,7 @@ class QueueConsumer(ABC):
         self._recovered(RECEIVE)
         if not self.connected:
             self.connected = True
-            self._on_change()
+            self.on_change()
 
     async def back_off(self, error: BaseException, failures: int) -> None:
         """A receive has failed, after so many failures in a row: wait. Raises anything but AwsError."""
@@ -288,13 +284,14 @@ class Consumers(Generic[C]):
         self._name = name
         self._running: dict[tuple[ClientKey, str], tuple[C, asyncio.Task[None]]] = {}
 
-    def of_queue(self, target: ClientKey, url: str, make: Callable[[], C]) -> C:
+    def of_queue(self, target: ClientKey, url: str, long_polls: LongPolls | None, make: Callable[[], C]) -> C:
         """The queue's consumer. Readers of one queue share it, with the role session of the first."""
         address = (target.shared, url)
         if address not in self._running:
             made = make()
-            if made.long_polls is not None:
-                made.long_polls.add(made.namespace, made)
+            made.long_polls = long_polls
+            if long_polls is not None:
+                long_polls.add(made.namespace, made)
             self._running[address] = made, asyncio.create_task(_run_forever(made), name=self._name)
         return self._running[address][0]
 

@@ -93,12 +93,10 @@ class Poller(QueueConsumer):
         sqs: Sqs,
         reading: Reading,
         owner_absent: Callable[[], bool] = lambda: False,
-        long_polls: LongPolls | None = None,
         messages: InFlightMessages | None = None,
     ) -> None:
         self.messages = messages or InFlightMessages()
-        notify, namespace = self.messages.notify, self.messages.namespace
-        super().__init__(sqs, reading.source.queue_url, notify, long_polls, namespace=namespace)
+        super().__init__(sqs, reading.source.queue_url, namespace=self.messages.namespace)
         self.reading = reading
         self.received = 0
         self.backlog = Backlog(self.messages)
@@ -110,6 +108,9 @@ class Poller(QueueConsumer):
 
     def leave(self, reader: Key) -> None:
         self.messages.leave(reader)
+
+    def on_change(self) -> None:
+        self.messages.notify()
 
     def close(self) -> None:
         self.messages.clear()
@@ -214,14 +215,15 @@ class Queues(Consumers[Poller]):
     def join(self, key: Key, reading: Reading, on_news: Callable[[], None], *, owner: bool) -> Poller:
         """The queue's poller, with `key` among its readers."""
 
-        def made() -> Poller:
-            absent, polls = partial(self._owner_absent, reading.arn), self._long_polls
-            if reading.target.endpoint_url:
-                polls = self._endpoint_polls.setdefault(key.namespace, LongPolls(ENDPOINT_LONG_POLLS))
+        def make() -> Poller:
+            absent = partial(self._owner_absent, reading.arn)
             messages = InFlightMessages(self._memory, key.namespace)
-            return Poller(self._aws.sqs(reading.target), reading, absent, polls, messages)
+            return Poller(self._aws.sqs(reading.target), reading, absent, messages)
 
-        poller = self.of_queue(reading.target, reading.source.queue_url, made)
+        polls = self._long_polls
+        if reading.target.endpoint_url:
+            polls = self._endpoint_polls.setdefault(key.namespace, LongPolls(ENDPOINT_LONG_POLLS))
+        poller = self.of_queue(reading.target, reading.source.queue_url, polls, make)
         if owner:
             poller.reading = reading
         poller.messages.join(key, on_news, owner=owner)

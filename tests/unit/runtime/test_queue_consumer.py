@@ -74,6 +74,9 @@ class Consumer(QueueConsumer):
     def leave(self, reader: Key) -> None:
         pass
 
+    def on_change(self) -> None:
+        pass
+
     async def run(self) -> None:
         pass
 
@@ -89,12 +92,12 @@ async def test_a_queue_that_cannot_be_read_is_reported_before_a_refused_deletion
         async def delete_message_batch(self, **_: Any) -> Any:
             raise refused("DeleteMessageBatch")
 
-    def changed() -> None:
-        problem = consumer.problem
-        reported.append(problem.operation if problem is not None else "")
+    class Reported(Consumer):
+        def on_change(self) -> None:
+            reported.append(self.problem.operation if self.problem is not None else "")
 
     reported: list[str] = []
-    consumer = Consumer(Sqs(), "q", changed, scale=0.0)  # type: ignore[arg-type]
+    consumer = Reported(Sqs(), "q", scale=0.0)  # type: ignore[arg-type]
     for _ in range(2):  # a second failure is no change
         await consumer.delete(["r"])
         await consumer.back_off(refused("ReceiveMessage"), 0)
@@ -107,8 +110,8 @@ async def test_only_a_queue_with_long_polls_has_a_share_of_them() -> None:
     async def receive(_: int) -> None:
         pass
 
-    polls = LongPolls(4)
-    consumer = Consumer(None, "q", lambda: None, polls, 0.0, "media")  # type: ignore[arg-type]
+    consumer = Consumer(None, "q", 0.0, "media")  # type: ignore[arg-type]
+    consumer.long_polls = polls = LongPolls(4)
     await consumer.receive_all(1, 20, receive)
     assert polls.queues == {"media": {consumer}}
     consumer.received_all()

@@ -70,8 +70,9 @@ async def idle() -> Any:
     """(SQS, the long polls) of 400 idle queues."""
     sqs: Any = Sqs()
     long_polls = LongPolls(MOST_LONG_POLLS)
-    pollers = [Poller(sqs, reading(f"q{n}"), long_polls=long_polls) for n in range(QUEUES)]
+    pollers = [Poller(sqs, reading(f"q{n}")) for n in range(QUEUES)]
     for poller in pollers:
+        poller.long_polls = long_polls
         poller.messages.join("owner", lambda: None, owner=True)
         long_polls.add("", poller)
     tasks = [asyncio.create_task(poller.run()) for poller in pollers]
@@ -86,7 +87,8 @@ async def idle() -> Any:
 async def test_a_backlog_comes_in_though_more_queues_are_idle_than_there_are_threads(idle: Any) -> None:
     """Without turns all threads waited for idle queues, 20 s each: 4 to 8 messages a second."""
     sqs, long_polls = idle
-    busy = Poller(sqs, reading(BUSY), long_polls=long_polls)
+    busy = Poller(sqs, reading(BUSY))
+    busy.long_polls = long_polls
 
     def settle() -> None:
         numbers = [message.id for message in busy.messages.waiting("owner")[0]]

@@ -37,10 +37,9 @@ class Reader(QueueConsumer):
         url: str,
         count: Counted,
         scale: float = 1.0,
-        long_polls: LongPolls | None = None,
         namespace: str = "",
     ) -> None:
-        super().__init__(sqs, url, self._report, long_polls, scale, namespace)
+        super().__init__(sqs, url, scale, namespace)
         self._count = count
         self._listeners: dict[Key, tuple[Listener, Callable[[], None]]] = {}
         self._reported = (False, "", False)  # connected, problem and malformed at the last on_state
@@ -76,7 +75,7 @@ class Reader(QueueConsumer):
                 failures, width = failures + 1, 1
                 continue
             self.received_all()
-            self._report()
+            self.on_change()
             failures, width = 0, min(width * 2, MOST_RECEIVES) if len(found) == BATCH * width else 1
 
     async def _receive(self, wait: int) -> Sequence[_Received]:
@@ -102,7 +101,7 @@ class Reader(QueueConsumer):
             listener(notices)
         await self.delete([receipt for _, receipt, _ in messages])
 
-    def _report(self) -> None:
+    def on_change(self) -> None:
         """Call on_state when the queue starts or stops working, or a malformed message appears."""
         problem = self.problem
         state = (self.connected, str(problem) if problem is not None else "", bool(self.fault))
@@ -127,10 +126,9 @@ class Readers(Consumers[Reader]):
     ) -> Reader:
         """The queue's reader, with `name` among its listeners."""
 
-        def made() -> Reader:
-            polls = None if target.endpoint_url else self._long_polls
-            return Reader(self._aws.sqs(target), url, self._count, self._scale, polls, name.namespace)
+        def make() -> Reader:
+            return Reader(self._aws.sqs(target), url, self._count, self._scale, name.namespace)
 
-        reader = self.of_queue(target, url, made)
+        reader = self.of_queue(target, url, None if target.endpoint_url else self._long_polls, make)
         reader.join(name, listener, on_state)
         return reader
