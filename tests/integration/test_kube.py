@@ -13,11 +13,12 @@ import pytest
 
 from caretaker.api import names
 from caretaker.api.objects import Pod, WirePod
-from caretaker.kube.client import KubeClient
+from caretaker.kube.client import METADATA_ONLY, KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.kube.reflector import Collection, ReflectorOptions
 from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.store import Store
+from caretaker.kube.transport import Request
 from testing.apiproxy import ApiProxy
 from testing.examples import SEED
 from testing.faults import Match, Stall
@@ -70,8 +71,8 @@ class TestClient:
         assert made["metadata"]["managedFields"][0]["manager"] == "caretaker"
         changed = await client.patch(maps(namespace, "a"), {"data": {"k": "2"}})
         assert (await client.get(maps(namespace, "a")))["data"] == {"k": "2"}
-        bare = await client.get(maps(namespace, "a"), metadata_only=True)
-        assert (bare["kind"], "data" in bare) == ("PartialObjectMetadata", False)
+        bare = await client.call(Request("get", maps(namespace, "a"), accept=METADATA_ONLY))
+        assert (b'"PartialObjectMetadata"' in bare, b'"data"' in bare) == (True, False)
         uid = changed["metadata"]["uid"]
         await client.delete(maps(namespace, "a"), body={"preconditions": {"uid": uid}})
         with pytest.raises(ApiError) as caught:

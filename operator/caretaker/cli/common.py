@@ -16,7 +16,7 @@ from caretaker.api.names import GROUP
 from caretaker.api.objects import WireMeta
 from caretaker.cli.text import one_line
 from caretaker.daemontask.resource import RawTask, has_ecs
-from caretaker.kube.client import KubeClient
+from caretaker.kube.client import KubeClient, PartialObjectMetadata
 from caretaker.kube.errors import ApiError
 from caretaker.kube.transport import resource_of
 from caretaker.obs import log
@@ -194,15 +194,11 @@ async def get(session: Session, kind: KindInfo, name: str, wanted: type[R]) -> R
     raise CommandError(await _no_such(session, kind, name))
 
 
-class _Named(msgspec.Struct):
-    metadata: WireMeta
-
-
 async def _no_such(session: Session, kind: KindInfo, name: str) -> str:
     namespace = session.namespace if kind.namespaced else ""
     text = f"there is no {kind.kind} {name}" + (f" in namespace {namespace}" if namespace else "")
     try:
-        listed, _ = await session.client.list(kind.path(), _Named, metadata_only=True)
+        listed, _ = await session.client.list(kind.path(), PartialObjectMetadata)
     except ApiError:
         return f"{text}; name another one" + (", or its namespace with -n" if namespace else "")
     found = [item.metadata for item in listed]

@@ -26,12 +26,6 @@ class WireConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-class WireMetaOnly(msgspec.Struct):
-    """Any object; only its metadata is decoded."""
-
-    metadata: WireMeta
-
-
 class Shard(msgspec.Struct):
     """One shard as last read or written."""
 

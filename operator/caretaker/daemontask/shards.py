@@ -22,13 +22,12 @@ from caretaker.daemontask.shard import (
     Marks,
     Shard,
     WireConfigMap,
-    WireMetaOnly,
     bounded,
     decode,
     figures,
     overfull,
 )
-from caretaker.kube.client import KubeClient
+from caretaker.kube.client import KubeClient, PartialObjectMetadata
 from caretaker.kube.errors import ApiError, or_none
 from caretaker.runtime.controller import Conflict
 
@@ -314,8 +313,8 @@ class Shards:
             },
             "data": {name: encode_entry(entry) for name, entry in entries.items()},
         }
-        made: WireMetaOnly = await self._client.create(
-            self._marks.collection, body, WireMetaOnly, timeout=self._timeout()
+        made = await self._client.create(
+            self._marks.collection, body, PartialObjectMetadata, timeout=self._timeout()
         )
         meta = made.metadata
         self._shards[index] = Shard(
@@ -335,7 +334,7 @@ class Shards:
         if shard.stray:
             meta["labels"] = self._marks.labels(shard.index)
         path, body = self._marks.path(shard.index), {"metadata": meta, "data": data}
-        done: WireMetaOnly = await self._client.patch(path, body, WireMetaOnly, timeout=self._timeout())
+        done = await self._client.patch(path, body, PartialObjectMetadata, timeout=self._timeout())
         if shard.stray:
             message = "ConfigMap %s had lost its labels and has them back"
             logger.warning(message, self._marks.name(shard.index))
@@ -355,8 +354,8 @@ class Shards:
         if index in self._overfull:
             return True  # see taken()
         shard = self._shards.get(index)
-        read = self._client.get(self._marks.path(index), WireMetaOnly, metadata_only=True)
-        found: WireMetaOnly | None = await or_none(read)
+        read = self._client.get(self._marks.path(index), PartialObjectMetadata)
+        found = await or_none(read)
         if found is None:
             self._foreign.pop(index, None)
             return shard is None

@@ -11,6 +11,7 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 import msgspec
 
+from caretaker.api.objects import WireMeta
 from caretaker.kube.errors import ApiError
 from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.transport import JSON, JSON_PATCH, READ_SECONDS, TOO_LARGE, Params, Request, Transport
@@ -33,11 +34,16 @@ _PAGED_TRIES = 2
 _DICT: Any = dict  # the default type; `Any`, for that of the result follows from where it goes
 
 
+class PartialObjectMetadata(msgspec.Struct):
+    """An object of any kind. get() and list() ask the API server for its metadata alone."""
+
+    metadata: WireMeta
+
+
 class ListOptions(TypedDict, total=False):
     """Keywords of list()."""
 
     params: Params | None
-    metadata_only: bool
     page: int
 
 
@@ -98,11 +104,10 @@ class KubeClient(Transport):
         type: type[T] = _DICT,  # noqa: A002 - the word of the interface
         *,
         params: Params | None = None,
-        metadata_only: bool = False,
         timeout: float = READ_SECONDS,
     ) -> T:
-        """Read one object; metadata_only asks for a PartialObjectMetadata."""
-        accept = METADATA_ONLY if metadata_only else JSON
+        """Read one object."""
+        accept = METADATA_ONLY if type is PartialObjectMetadata else JSON
         return _decode(await self.call(Request("get", path, params, accept, timeout=timeout)), type)
 
     @overload
@@ -122,17 +127,15 @@ class KubeClient(Transport):
         *,
         each: Callable[[Any], Any] | None = None,
         params: Params | None = None,
-        metadata_only: bool = False,
         page: int = PAGE,
     ) -> tuple[List[Any], str]:
         """Every object of a collection as of one moment, and that moment's resourceVersion.
 
         Pages of `page` items, of fewer where these have more than PAGE_BYTES; `each` maps an item as its page
-        arrives, so that wire structs need not all be held at once. metadata_only asks for
-        PartialObjectMetadata. A continue token that expires (410) starts the list over, the second time in
-        one piece: a partial list is never returned.
+        arrives, so that wire structs need not all be held at once. A continue token that expires (410)
+        starts the list over, the second time in one piece: a partial list is never returned.
         """
-        accept = METADATA_LIST_ONLY if metadata_only else JSON
+        accept = METADATA_LIST_ONLY if item_type is PartialObjectMetadata else JSON
         decode = _page_decoder(item_type)
         items: List[Any] = []
         token, tries, limit = "", 0, PageLimit(page)

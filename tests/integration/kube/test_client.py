@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from caretaker.api.objects import WireNode
-from caretaker.kube.client import PAGE_BYTES, KubeClient
+from caretaker.kube.client import PAGE_BYTES, KubeClient, PartialObjectMetadata
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.transport import LARGE, Request, resource_of
 from fakes.answers import failure, listing, page_expired, version_expired
@@ -76,8 +76,8 @@ class TestRead:
     async def test_metadata_alone_can_be_asked_for(self, api: FakeApiServer, client: KubeClient) -> None:
         api.on("GET", f"{NODES}/a", replying(NODE))
         api.on("GET", NODES, replying(listing(5)))
-        await client.get(f"{NODES}/a", metadata_only=True)
-        await client.list(NODES, metadata_only=True)
+        await client.get(f"{NODES}/a", PartialObjectMetadata)
+        await client.list(NODES, PartialObjectMetadata)
         one, many = (request.headers["Accept"] for request in api.requests)
         assert ";as=PartialObjectMetadata;" in one
         assert ";as=PartialObjectMetadataList;" in many

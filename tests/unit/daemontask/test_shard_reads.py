@@ -8,8 +8,9 @@ import pytest
 from caretaker.api.daemontask import LedgerStatus
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ledger import SHARD_NODES, encode_entry
-from caretaker.daemontask.shard import WireConfigMap, WireMetaOnly
+from caretaker.daemontask.shard import WireConfigMap
 from caretaker.daemontask.shards import Shards
+from caretaker.kube.client import PartialObjectMetadata
 from caretaker.kube.errors import ApiError
 from unit.daemontask.build import NOW
 from unit.daemontask.simcluster import CONFIGMAPS, TASK, TASK_UID
@@ -64,7 +65,7 @@ async def test_the_requests_in_full(server: Server, shards: Shards) -> None:
         ],
     }
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": a}}
-    assert server.sent == (CONFIGMAPS, body, WireMetaOnly, {"timeout": 5.0})
+    assert server.sent == (CONFIGMAPS, body, PartialObjectMetadata, {"timeout": 5.0})
     made = server.cluster.configmaps[MARKS.name(0)].metadata
     await shards.write(some("b"), ["a"])
     meta = {
@@ -75,11 +76,11 @@ async def test_the_requests_in_full(server: Server, shards: Shards) -> None:
     assert server.sent == (
         path,
         {"metadata": meta, "data": {"b": b, "a": None}},
-        WireMetaOnly,
+        PartialObjectMetadata,
         {"timeout": 5.0},
     )
     assert await shards.current([])
-    assert server.sent[1:] == (WireMetaOnly, {"metadata_only": True})
+    assert server.sent[1:] == (PartialObjectMetadata, {})
 
 
 async def test_shards_that_are_not_listed_are_read_by_name(server: Server, shards: Shards) -> None:
