@@ -66,6 +66,14 @@ class _Named(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
+class _Learnt(msgspec.Struct):
+    """Of one cluster. `since`: when the facts began to be gathered, by time.monotonic()."""
+
+    instances: Instances
+    facts: Facts = Facts()
+    since: float = 0.0
+
+
 class Worker:
     """The worker of one task, by UID and spec, which `snapshot` has. `on_news` asks for a pass."""
 
@@ -82,8 +90,7 @@ class Worker:
         self._metrics = metrics
         self._on_news = on_news
         self._scale = snapshot.scale
-        self._instances: dict[str, Instances] = {}
-        self._facts: dict[str, tuple[Facts, float]] = {}  # cluster -> facts, and since when they are gathered
+        self._learnt: dict[str, _Learnt] = {}  # by cluster
         self._named: dict[str, _Named] = {}  # clusters that events name and no list has
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -117,7 +124,7 @@ class Worker:
                 self._metrics.events.labels("Changed").inc()
                 news = self._name(notice.cluster) or news
                 continue
-            changed = self._of(notice.cluster).changed(notice)
+            changed = self._of(notice.cluster).instances.changed(notice)
             self._metrics.events.labels("Changed" if changed else "Unchanged").inc()
             if changed:
                 self._mark(notice.cluster)
@@ -139,8 +146,8 @@ class Worker:
             return known is None
         return False  # the list is on its way already
 
-    def _of(self, cluster: str) -> Instances:
-        return self._instances.setdefault(cluster, Instances(self.spec.count_instances))
+    def _of(self, cluster: str) -> _Learnt:
+        return self._learnt.setdefault(cluster, _Learnt(Instances(self.spec.count_instances)))
 
     def _mark(self, cluster: str) -> None:
         state = self.clusters[cluster]
@@ -170,7 +177,7 @@ class Worker:
 
     async def _check(self, name: str, since: float) -> None:
         """Look at one cluster. `since`: when the first event came that asks for it, 0 = none did."""
-        instances = self._of(name)
+        instances = self._of(name).instances
         instances.begin()
         # A check for an event takes three calls, without a list.
         params = self._wanted(name, learn=not since and not instances.complete)
@@ -206,10 +213,9 @@ class Worker:
     def _wanted(self, name: str, *, learn: bool) -> CheckParams:
         spec, state = self.spec, self.clusters[name]
         now = time.monotonic()
-        facts, since = self._facts.get(name, (Facts(), now))
-        if now - since >= spec.resync_seconds * self._scale:
-            facts, since = facts.lasting, now
-        self._facts[name] = facts, since
+        learnt = self._of(name)
+        if now - learnt.since >= spec.resync_seconds * self._scale:
+            learnt.facts, learnt.since = learnt.facts.lasting, now
         decrease = state.service.decrease if state.service is not None else None
         return CheckParams(
             name,
@@ -219,7 +225,7 @@ class Worker:
             spec.max_count,
             spec.max_decrease_percent,
             PendingDecrease(decrease.counted, old=now >= state.confirm) if decrease is not None else None,
-            facts,
+            learnt.facts,
         )
 
     def _checked(
@@ -241,7 +247,7 @@ class Worker:
                 "dirty": dirty,
             }
         else:
-            self._learnt(name, service)
+            self._learn(name, service)
             confirm = 0.0
             if service.decrease is not None:
                 begun = state.confirm if service.was is None else 0.0
@@ -252,10 +258,11 @@ class Worker:
         self.clusters[name] = replace(state, busy=False, calls=calls, **changes)
         self._on_news()
 
-    def _learnt(self, name: str, service: ServiceState) -> None:
+    def _learn(self, name: str, service: ServiceState) -> None:
+        learnt = self._of(name)
         if service.arns is not None:
-            self._of(name).learn(service.arns, service.counts)
-        self._facts[name] = service.facts, self._facts[name][1]
+            learnt.instances.learn(service.arns, service.counts)
+        learnt.facts = service.facts
 
     def _put_off(self, name: str, since: float, calls: int) -> None:
         """UpdateService was not sent, for lack of the Lease. No condition reports it, since it is not about
@@ -312,8 +319,7 @@ class Worker:
                 # A cluster with an event may be newer than the list, unless it cannot even be checked.
                 if name not in listed and not state.busy and (not state.dirty or state.failures):
                     del self.clusters[name]
-                    self._instances.pop(name, None)
-                    self._facts.pop(name, None)
+                    self._learnt.pop(name, None)
             for name in listed - self.clusters.keys():
                 event = self._named.get(name, _Named())
                 self.clusters[name] = ClusterState(dirty=event.first, event_at=event.at)

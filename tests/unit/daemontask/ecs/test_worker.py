@@ -369,7 +369,7 @@ async def test_a_cluster_that_no_list_has_is_neither_kept_nor_looked_at() -> Non
     of.worker.hear([notice(cluster=f"forged-{number}") for number in range(5_000)])
     assert (set(of.worker.clusters), len(of.worker._named)) == ({"prod"}, MOST_NAMED)
     await of.rest()
-    assert (set(of.worker.clusters), of.worker._named, set(of.worker._instances)) == ({"prod"}, {}, {"prod"})
+    assert (set(of.worker.clusters), of.worker._named, set(of.worker._learnt)) == ({"prod"}, {}, {"prod"})
     assert of.ecs.lists == 3, "the first one, one at once, and one that a list that lags does not defeat"
     assert time.monotonic() - began >= LIST_SECONDS * of.scale
     assert len(of.ecs.account.calls) == calls
