@@ -66,7 +66,7 @@ UNIT = $(PYTHON) -m pytest -m "not slow"
 HALF := $(addprefix tests/unit/,api aws cli daemontask kube obs s3refresh test_docs.py test_fuzz.py)
 
 .PHONY: unit
-unit: setup ## the unit tests: no I/O, seconds
+unit: setup ## the unit tests: no I/O, a minute
 	@$(if $(PYTEST_ARGS),$(UNIT) tests/unit tests/test_*.py $(PYTEST_ARGS),$(MAKE) --no-print-directory HALVES=1 -j2 --output-sync unit-half-1 unit-half-2)
 
 .PHONY: unit-half-1 unit-half-2
