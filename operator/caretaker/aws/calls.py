@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from typing import Any, Self, cast
+from weakref import WeakValueDictionary
 
 from caretaker.aws.bucket import Limiter
 from caretaker.aws.connections import Hooks, RequestBlocked
@@ -62,22 +63,15 @@ class Aws:
         self._limiter = Limiter()
         self._rates = dict(rates or {})
         self._per_client = options.per_client
-        self._semaphores: dict[tuple[ClientKey, str], _ClientSemaphore] = {}
-        self._roles: dict[Identity, asyncio.Lock] = {}
+        # One semaphore for each endpoint, for all users of a role in a namespace.
+        self._semaphores = WeakValueDictionary[tuple[ClientKey, str], asyncio.Semaphore]()
+        self._roles = WeakValueDictionary[Identity, asyncio.Lock]()
 
     async def call(self, client_key: ClientKey, operation: str, /, **params: Any) -> dict[str, Any]:
         """One operation (`describe_instances`) with AWS's own parameter names; the decoded answer."""
-        # One semaphore for each endpoint, for all users of a role in a namespace.
         key = (client_key.shared, client_key.namespace)
-        semaphore = self._semaphores.setdefault(key, _ClientSemaphore(self._per_client))
-        semaphore.users += 1
-        try:
-            async with semaphore.calls:
-                return await self._call(client_key, operation, params, poll=False)
-        finally:
-            semaphore.users -= 1
-            if not semaphore.users:
-                self._semaphores.pop(key, None)
+        async with self._semaphores.setdefault(key, asyncio.Semaphore(self._per_client)):
+            return await self._call(client_key, operation, params, poll=False)
 
     async def poll(self, client_key: ClientKey, operation: str, /, **params: Any) -> dict[str, Any]:
         """One long poll, which the service answers after 20 s at most.
@@ -203,16 +197,11 @@ class Aws:
         """Assume the identity's role: once for all waiting calls, in one thread."""
         if self._clients.fresh(identity):
             return
-        lock = self._roles.setdefault(identity, asyncio.Lock())
-        try:
-            async with lock:
-                if not self._clients.fresh(identity):
-                    pools = self._endpoint_pools if identity.sts_endpoint_url else self._pools
-                    owner = identity.namespace or identity.sts_endpoint_url
-                    await pools.calls.run(partial(self._renew, identity, pools.slots, owner), owner)
-        finally:
-            if not lock.locked():
-                self._roles.pop(identity, None)
+        async with self._roles.setdefault(identity, asyncio.Lock()):
+            if not self._clients.fresh(identity):
+                pools = self._endpoint_pools if identity.sts_endpoint_url else self._pools
+                owner = identity.namespace or identity.sts_endpoint_url
+                await pools.calls.run(partial(self._renew, identity, pools.slots, owner), owner)
 
     def _renew(self, identity: Identity, slots: ThreadSlots, owner: str) -> None:
         """In a worker thread."""
@@ -248,14 +237,6 @@ class _Pools:
     def close(self) -> None:
         self.calls.close()
         self.polls.close()
-
-
-class _ClientSemaphore:
-    """Bounds the calls of one client; `users` counts those that run or wait."""
-
-    def __init__(self, number: int) -> None:
-        self.calls = asyncio.Semaphore(number)
-        self.users = 0
 
 
 class _Operations:
