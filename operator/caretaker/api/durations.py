@@ -21,3 +21,11 @@ def seconds(text: str) -> float:
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{text!r} is no duration such as 30s, 1m30s or 6h")
     return float(sum(int(count) * _SECONDS[unit] for count, unit in _PARTS.findall(text)))
+
+
+def seconds_of(field: str, text: str) -> float:
+    """As seconds(). `field`: of the spec, for the error."""
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise ValueError(f"spec.{field}: {error}") from None

@@ -43,7 +43,6 @@ from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex, Store
-from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.controller import Conflict, Kind, Next, Subject
 from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
@@ -149,10 +148,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     async def before(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
         return await self._applier.apply(snapshot, plan, self._state(snapshot))
-
-    def path(self, key: Key) -> str:
-        """See KindInfo.path()."""
-        return DAEMON_TASK.path(key.namespace, key.name)
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""

@@ -21,6 +21,7 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.obs import log
 from caretaker.obs.metrics import Metrics
+from caretaker.registry import KINDS
 from caretaker.runtime import permission_conditions
 from caretaker.runtime.cpu import CpuThrottle, new_task, with_condition
 from caretaker.runtime.events import EventRecorder
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 RESYNC: Final = 600.0
 STATUS_INTERVAL: Final = 1.0  # between two status writes of a key while passes follow each other at once
 RECHECKS: Final = 3
+_KINDS: Final = {kind.kind: kind for kind in KINDS}
 
 S = TypeVar("S")
 P = TypeVar("P")
@@ -83,7 +85,8 @@ class Kind(Protocol, Generic[S, P, O]):
     stopped: Collection[str]
 
     def path(self, key: Key) -> str:
-        """The API path of the resource. Pure."""
+        """The API path of the resource. Pure. The default: by the registry."""
+        return _KINDS[self.kind].path(key.namespace, key.name)
 
     def admit(self, key: Key) -> float:  # noqa: ARG002
         """Seconds until a pass may begin, which no event makes fewer; 0 = it begins. The default: 0."""

@@ -11,7 +11,6 @@ from typing import Final
 
 from caretaker.api.conditions import Event
 from caretaker.api.s3refresh import Status
-from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.controller import Kind, Next, Subject
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import plan as planning
@@ -83,10 +82,6 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
         """The status stands as planned: messages may go, calls may be made."""
         over = snapshot.read.flushing and (_flushed(snapshot, plan) or snapshot.flush_remaining <= 0)
         await self._writer.after(_key(snapshot), snapshot, plan, over=over)
-
-    def path(self, key: Key) -> str:
-        """See KindInfo.path()."""
-        return S3_AGGREGATED_REFRESH.path(key.namespace, key.name)
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The resource."""

@@ -11,10 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from caretaker.api import conditions as c
-from caretaker.api import durations, names
+from caretaker.api import names
 from caretaker.api import s3refresh as wire
 from caretaker.api.aws import queue_arn
 from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.api.durations import seconds_of
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, SQSSource, Status
 from caretaker.api.times import format_micros, parse_time
@@ -108,23 +109,15 @@ def options_of(spec: Spec, scale: float = 1.0) -> DebounceOptions:
     floor of 60 s."""
     debounce, retry = spec.debounce, spec.retry
     options = DebounceOptions(
-        quiet_period=seconds("debounce.quietPeriod", debounce.quiet_period),
-        max_delay=seconds("debounce.maxDelay", debounce.max_delay),
-        min_interval=seconds("debounce.minInterval", debounce.min_interval) * scale,
-        retry_initial=seconds("retry.initial", retry.initial) * scale,
-        retry_max=seconds("retry.max", retry.max) * scale,
+        quiet_period=seconds_of("debounce.quietPeriod", debounce.quiet_period),
+        max_delay=seconds_of("debounce.maxDelay", debounce.max_delay),
+        min_interval=seconds_of("debounce.minInterval", debounce.min_interval) * scale,
+        retry_initial=seconds_of("retry.initial", retry.initial) * scale,
+        retry_max=seconds_of("retry.max", retry.max) * scale,
         claim_lost=DebounceOptions().claim_lost * scale,
-        resync=seconds("resync.interval", spec.resync.interval),
+        resync=seconds_of("resync.interval", spec.resync.interval),
     )
     return target_type_of(spec).debounce_options(options, scale)
-
-
-def seconds(field: str, text: str) -> float:
-    """A duration of the spec. ValueError with the field's path."""
-    try:
-        return durations.seconds(text)
-    except ValueError as error:
-        raise ValueError(f"spec.{field}: {error}") from None
 
 
 # -------------------------------------------------- targets in status
@@ -291,8 +284,8 @@ def worker_config_of(spec: Spec, keys: Keys | None, user: User | None = None) ->
         arn_of_queue(source.queue_url, spec),
         source,
         SOURCE,
-        round(seconds("source.sqs.waitTime", source.wait_time)),
-        round(seconds("source.sqs.visibilityTimeout", source.visibility_timeout)),
+        round(seconds_of("source.sqs.waitTime", source.wait_time)),
+        round(seconds_of("source.sqs.visibilityTimeout", source.visibility_timeout)),
     )
     completions, url = None, target_type.ends_url
     if url and url != source.queue_url:

@@ -90,10 +90,6 @@ class PoolStampKind(Kind[Snapshot, Plan, None]):
             if _pool(old, label) != _pool(new, label):
                 self._add(key)
 
-    def path(self, key: Key) -> str:
-        """Of one resource."""
-        return f"/apis/{API_VERSION}/namespaces/{key.namespace}/poolstamps/{key.name}"
-
     async def gather(self, key: Key) -> Snapshot | None:
         """The resource, its ConfigMaps, and the pools of all Nodes."""
         if (problem := self._unseen()) is not None:

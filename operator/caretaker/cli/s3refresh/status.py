@@ -206,11 +206,7 @@ def names_in(scope: Scope) -> list[str]:
     if scope.all:
         return ["everything"]
     every = [(name, name) for name in scope.folders] + [(name, f"{name}/...") for name in scope.trees]
-    return [shown for _, shown in sorted(every, key=lambda pair: (-_depth(pair[0]), pair))]
-
-
-def _depth(folder: str) -> int:
-    return 0 if folder == folders.ROOT else folder.count("/") + 1
+    return [shown for _, shown in sorted(every, key=lambda pair: (-folders.depth(pair[0]), pair))]
 
 
 def listed(names: list[str], *, wide: bool) -> str:

@@ -131,10 +131,6 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
         worker.reader = self._readers.join(key, queue, url, worker.hear, on_news)
         return worker
 
-    def path(self, key: Key) -> str:
-        """See KindInfo.path()."""
-        return DAEMON_TASK.path(key.namespace, key.name)
-
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""
         return Subject(snapshot.meta, snapshot.status)

@@ -11,6 +11,7 @@ from typing import ClassVar, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from caretaker.api.durations import seconds_of
 from caretaker.api.objects import Wire
 from caretaker.api.s3refresh import Spec
 from caretaker.aws import identity
@@ -22,7 +23,7 @@ from caretaker.s3refresh import conditions
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import Share, UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.resource import seconds, user_of
+from caretaker.s3refresh.resource import user_of
 from caretaker.s3refresh.snapshot import Discovery, Result
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import TargetClient, Tools
@@ -104,7 +105,7 @@ class StorageGatewayTarget(TargetType, frozen=True):
 
     @property
     def rediscover(self) -> float:
-        return seconds("target.storageGateway.rediscoverEvery", self.rediscover_every)
+        return seconds_of("target.storageGateway.rediscoverEvery", self.rediscover_every)
 
     def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:
         """See TargetType. Without a completion queue, a refresh is assumed to end after a while."""
@@ -113,12 +114,12 @@ class StorageGatewayTarget(TargetType, frozen=True):
         given = completion.assume_after
         assumed = ASSUME_SECONDS if tracked else ASSUME_UNTRACKED_SECONDS
         if given is not None:
-            assumed = seconds(f"{field}.assumeAfter", given)
+            assumed = seconds_of(f"{field}.assumeAfter", given)
         return replace(
             options,
             tracked=tracked,
             assume_after=assumed * scale,
-            completion_timeout=seconds(f"{field}.timeout", completion.timeout) * scale,
+            completion_timeout=seconds_of(f"{field}.timeout", completion.timeout) * scale,
             on_timeout=completion.on_timeout,
             max_folders=self.max_folders,
         )
