@@ -15,7 +15,7 @@ from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.plan import Plan, keep_slots, with_launch
 from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl
 from caretaker.daemontask.shards import Written, write_refusal
-from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
 from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import LedgerSession, TaskState
 from caretaker.kube.errors import ApiError
@@ -47,10 +47,10 @@ class Applier:
         order.queued = plan.launch.queued > 0
         pacing.idle = not (plan.launch.starts or plan.launch.replaced or plan.launch.paced_at)
         order.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
-        plan, trouble, flush_at = await self._record(snapshot, plan, state)
-        creation.trouble = trouble or creation.trouble
+        plan, refusal, flush_at = await self._record(snapshot, plan, state)
+        creation.refusal = refusal or creation.refusal
         started, more = list[str](), plan.more
-        if trouble is None:
+        if refusal is None:
             refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
             order.still_there(pod for pod in plan.deletes if pod.uid not in gone)
             plan = keep_slots(plan, gone)
@@ -61,13 +61,13 @@ class Applier:
             await self._withdraw(plan, state)
             waiting = launch.queued > 0 and not launch.paced_at
             more = more or not (complete and as_seen)
-            more = more or (snapshot.one_at_a_time and creation.trouble is None and waiting)
-            trouble = (creation.trouble if launch.starts else None) or refused
+            more = more or (snapshot.one_at_a_time and creation.refusal is None and waiting)
+            refusal = (creation.refusal if launch.starts else None) or refused
         shards = state.ledger.loaded
         return Outcome(
             created=len(started),
             started=frozenset(started),
-            trouble=trouble,
+            refusal=refusal,
             conflicts=tuple(creation.conflicts),
             unlabelled=frozenset(creation.unlabelled),
             shards=shards.count,
@@ -79,7 +79,7 @@ class Applier:
 
     async def _record(
         self, snapshot: Snapshot, plan: Plan, state: TaskState
-    ) -> tuple[Plan, Trouble | None, float]:
+    ) -> tuple[Plan, WriteRefusal | None, float]:
         """One patch per shard, at most once a second. Returns (the plan without starts that have to wait, the
         refusal of a quota or a policy, Outcome.flush_at). Until their intents are written, nothing starts."""
         ledger, lost = state.ledger, snapshot.ledger.lost > 0
@@ -88,7 +88,7 @@ class Applier:
         launch = plan.launch
         nodes = {*plan.records, *(start.node_name for start in launch.starts)}
         if in_the_way := shards.taken(nodes, lost=lost):
-            return plan, Trouble(Reason.LEDGER_WRITE_REFUSED, in_the_way), 0.0
+            return plan, WriteRefusal(Reason.LEDGER_WRITE_REFUSED, in_the_way), 0.0
         if not (plan.records or launch.intents or plan.forget or shards.unmarked or decided):
             return plan, None, 0.0
         now = time.time()
@@ -108,7 +108,7 @@ class Applier:
             if not (refusal := write_refusal(error, shards)):
                 raise
             logger.warning("the ledger cannot be written: %s", refusal)
-            return plan, Trouble(Reason.LEDGER_WRITE_REFUSED, refusal), 0.0
+            return plan, WriteRefusal(Reason.LEDGER_WRITE_REFUSED, refusal), 0.0
         ledger.flushed = now
         plan = await self._check_after_write(plan, ledger, written)
         state.recorded(plan.records.values())

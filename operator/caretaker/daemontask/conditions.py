@@ -24,7 +24,7 @@ from caretaker.daemontask.messages import (
     stuck_message,
 )
 from caretaker.daemontask.rollout import waiting_since
-from caretaker.daemontask.snapshot import Trouble
+from caretaker.daemontask.snapshot import WriteRefusal
 from caretaker.daemontask.status_input import StatusInput
 
 
@@ -112,26 +112,26 @@ def _failed(inputs: StatusInput) -> ConditionState | None:
     return ("False", Reason.NODES_FAILED, progress(inputs)) if wrong else None
 
 
-def _troubled(inputs: StatusInput) -> ConditionState | None:
-    trouble = _in_the_way(inputs)
-    return ("False", trouble.reason, trouble.message) if trouble is not None else None
+def _write_refused(inputs: StatusInput) -> ConditionState | None:
+    refusal = _in_the_way(inputs)
+    return ("False", refusal.reason, refusal.message) if refusal is not None else None
 
 
-def _in_the_way(inputs: StatusInput) -> Trouble | None:
+def _in_the_way(inputs: StatusInput) -> WriteRefusal | None:
     """A refusal that holds up runs; a Pod that stays for too long holds up nothing. Where all Pods are
     refused that stands between two tries, too; a complete rollout is none the less complete for it."""
-    trouble = inputs.outcome.trouble
-    if trouble is None:
+    refusal = inputs.outcome.refusal
+    if refusal is None:
         all_refused = (
             inputs.snapshot.refused_until and inputs.plan.nodes.refused and not inputs.outcome.started
         )
     else:
-        all_refused = inputs.snapshot.refused_until and trouble.reason == Reason.POD_CREATION_REFUSED
+        all_refused = inputs.snapshot.refused_until and refusal.reason == Reason.POD_CREATION_REFUSED
     if all_refused and inputs.complete:
         return None
     if all_refused and inputs.plan.nodes.refused:
-        return Trouble(Reason.POD_CREATION_REFUSED, refused_message(inputs))
-    return None if trouble is None or trouble.reason == Reason.POD_DELETION_REFUSED else trouble
+        return WriteRefusal(Reason.POD_CREATION_REFUSED, refused_message(inputs))
+    return None if refusal is None or refusal.reason == Reason.POD_DELETION_REFUSED else refusal
 
 
 def _stuck(inputs: StatusInput) -> ConditionState | None:
@@ -183,7 +183,7 @@ _READY_RULES: Final[tuple[Callable[[StatusInput], ConditionState | None], ...]] 
     _no_nodes,
     _paused,
     _failed,
-    _troubled,
+    _write_refused,
     _stuck,
     _refused_nodes,
     _awaiting,
@@ -213,11 +213,11 @@ HELD: Final = {
 
 
 def _progressing(inputs: StatusInput) -> ConditionState:
-    hold, trouble = inputs.plan.hold, _in_the_way(inputs)
+    hold, refusal = inputs.plan.hold, _in_the_way(inputs)
     if hold:
         return "False", hold, f"nothing is started: {HELD[hold]}"
-    if trouble is not None:
-        return "False", trouble.reason, trouble.message
+    if refusal is not None:
+        return "False", refusal.reason, refusal.message
     if late := _late(inputs):
         return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, late
     if (refused := _refused_nodes(inputs)) is not None:
@@ -322,11 +322,11 @@ def _bad_annotation(inputs: StatusInput) -> tuple[str, str] | None:
 
 
 def _refused(inputs: StatusInput) -> tuple[str, str] | None:
-    trouble = inputs.outcome.trouble
-    throttled = trouble is not None and not inputs.snapshot.refused_until
+    refusal = inputs.outcome.refusal
+    throttled = refusal is not None and not inputs.snapshot.refused_until
     if inputs.plan.nodes.refused and not throttled:
         return Reason.POD_CREATION_REFUSED, refused_message(inputs)
-    return (trouble.reason, trouble.message) if trouble is not None else None
+    return (refusal.reason, refusal.message) if refusal is not None else None
 
 
 def _bad_results(inputs: StatusInput) -> tuple[str, str] | None:

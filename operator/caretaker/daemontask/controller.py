@@ -170,11 +170,11 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     def requeue(self, snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Next:
         """At once while work is left, else at the plan's time; with backoff after a refusal."""
-        trouble = outcome.trouble
-        if trouble is None and outcome.more:
+        refusal = outcome.refusal
+        if refusal is None and outcome.more:
             return Next(at_once=True)
         delay = requeue_after(plan, outcome, planned=snapshot.now, now=time.time())
-        return Next(delay) if trouble is None else Next(delay, retry=True, after=trouble.retry_after)
+        return Next(delay) if refusal is None else Next(delay, retry=True, after=refusal.retry_after)
 
     async def read(self, key: Key) -> RawTask | None:
         """The task; None when it is gone, or going: the garbage collector takes Pods and ledger, which name
@@ -259,7 +259,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             allowed=state.bulk.allowed(spec.pod_cost, clock, pacing.turn),
             allowed_at=now + max(pacing.turn - clock, PAUSE),
             pacing=pacing,
-            one_at_a_time=task.spec.at_most_once and creation.trouble is not None,
+            one_at_a_time=task.spec.at_most_once and creation.refusal is not None,
             namesakes=namesakes_of(self._index, task.metadata),
             decision_cache=state.decision_cache,
         )

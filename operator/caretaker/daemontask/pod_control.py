@@ -18,7 +18,7 @@ from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import Launch
 from caretaker.daemontask.pods import PodEncoder, Start, pod_name
-from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader, or_none
@@ -63,7 +63,7 @@ class PodControl:
         left, creation = deque(launch.starts), state.creation
         if not left:
             return [], True
-        creation.trouble, creation.again = None, False
+        creation.refusal, creation.again = None, False
         until = state.ledger.confirmed + CONFIRMED_SECONDS * self._scale
         async with self._yielding:
             encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
@@ -76,7 +76,7 @@ class PodControl:
             """One slot of the width; a slow answer holds up this slot and no other."""
             while (
                 left
-                and creation.trouble is None
+                and creation.refusal is None
                 and time.monotonic() < until
                 and not 0 < launch.budget_boundary <= time.time()
             ):
@@ -86,7 +86,7 @@ class PodControl:
                 if not await self._create(snapshot, encoder, start, state):
                     continue
                 created.append(start.node_name)
-                if left and creation.trouble is None and len(creators) < most:
+                if left and creation.refusal is None and len(creators) < most:
                     creators.append(asyncio.create_task(create()))
 
         creators.extend(
@@ -101,8 +101,8 @@ class PodControl:
             for creator in creators:
                 creator.cancel()
         await run_all(creators)
-        creation.width = 1 if creation.trouble is not None else max(len(creators), creation.width)
-        return created, not (left or creation.again) or creation.trouble is not None
+        creation.width = 1 if creation.refusal is not None else max(len(creators), creation.width)
+        return created, not (left or creation.again) or creation.refusal is not None
 
     async def _create(self, snapshot: Snapshot, encoder: PodEncoder, start: Start, state: TaskState) -> bool:
         """Whether the node has a Pod now that it did not have before."""
@@ -198,14 +198,16 @@ class PodControl:
 
     # ------------------------------------------------------------------ delete
 
-    async def delete(self, pods: Sequence[Pod], state: TaskState) -> tuple[Trouble | None, bool, set[str]]:
+    async def delete(
+        self, pods: Sequence[Pod], state: TaskState
+    ) -> tuple[WriteRefusal | None, bool, set[str]]:
         """Delete them, by uid. A refusal holds up neither the others nor the rest of the pass. Returns (the
         first refusal, whether every other Pod was as it had been seen, the UIDs of those that were deleted):
         one that was not as seen is left for another plan, which no event may ask for. Raises NotLeader, and
         ApiError when the server did not answer."""
         gate = asyncio.Semaphore(DELETE_CONCURRENCY)
 
-        async def one(pod: Pod) -> Trouble | bool:
+        async def one(pod: Pod) -> WriteRefusal | bool:
             async with gate:
                 try:
                     return await self._delete(pod, state)
@@ -214,10 +216,10 @@ class PodControl:
                         raise
                     # If the Pod goes after all, it is not by us; and its result counts.
                     state.deletions.expected.discard(pod.uid)
-                    return Trouble(Reason.POD_DELETION_REFUSED, f"Pod {pod.name}: {error.message}")
+                    return WriteRefusal(Reason.POD_DELETION_REFUSED, f"Pod {pod.name}: {error.message}")
 
         found = list(zip(pods, await run_all(one(pod) for pod in pods), strict=True))
-        refusals = {pod.uid: answer for pod, answer in found if isinstance(answer, Trouble)}
+        refusals = {pod.uid: answer for pod, answer in found if isinstance(answer, WriteRefusal)}
         state.deletions.undeletable = frozenset(
             pod.uid for pod in pods if pod.uid in refusals and not pod.terminal
         )

@@ -15,8 +15,8 @@ from caretaker.daemontask.retention import Absence
 PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
 
 
-class Trouble(msgspec.Struct, frozen=True):
-    """Why the API server did not let us act: a reason constant and its words."""
+class WriteRefusal(msgspec.Struct, frozen=True):
+    """Why the API server refused a write: a reason constant and its words."""
 
     reason: str
     message: str

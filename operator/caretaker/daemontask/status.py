@@ -97,7 +97,7 @@ def _ledger(inputs: StatusInput) -> LedgerStatus:
 
 
 def _unrecorded(outcome: Outcome) -> bool:
-    return outcome.trouble is not None and outcome.trouble.reason == Reason.LEDGER_WRITE_REFUSED
+    return outcome.refusal is not None and outcome.refusal.reason == Reason.LEDGER_WRITE_REFUSED
 
 
 def _last_completion(snapshot: Snapshot, plan: Plan) -> str | None:
@@ -213,7 +213,7 @@ def requeue_after(plan: Plan, outcome: Outcome, *, planned: float, now: float) -
     `planned`: the time of the plan; wakes that lay ahead then were not refused, however long the pass took.
     """
     flush_at = outcome.flush_at
-    refused = outcome.trouble.reason if outcome.trouble is not None else ""
+    refused = outcome.refusal.reason if outcome.refusal is not None else ""
     if refused and outcome.more:
         return REFUSED_DELAY  # the rest may be refused again
     # A start that is due now follows from a record of this pass. It waits for the next write of the ledger,

@@ -3,7 +3,7 @@
 import msgspec
 
 from caretaker.daemontask.plan import Plan
-from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -11,7 +11,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     created: int = 0
     started: frozenset[str] = frozenset()  # names of the nodes that got a Pod
-    trouble: Trouble | None = None
+    refusal: WriteRefusal | None = None
     conflicts: tuple[str, ...] = ()  # Pod names that cannot be used
     unlabelled: frozenset[str] = frozenset()  # those of them whose Pod is the task's own, without its label
     shards: int = 0  # ledger shards that exist now

@@ -23,7 +23,7 @@ from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import Pacing
 from caretaker.daemontask.retention import Absence
 from caretaker.daemontask.shards import Shards
-from caretaker.daemontask.snapshot import PodsByNode, Snapshot, Trouble
+from caretaker.daemontask.snapshot import PodsByNode, Snapshot, WriteRefusal
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import PodIndex
 from caretaker.runtime.tasks import in_pieces
@@ -95,7 +95,7 @@ class Creation(msgspec.Struct):
     """The creation of Pods, and what stood in its way."""
 
     width: int = 1
-    trouble: Trouble | None = None  # why the last Pod was not created
+    refusal: WriteRefusal | None = None  # why the last Pod was not created
     again: bool = False  # a start of this pass was refused, or is to be made under another name
     under_way: set[str] = set()  # names of Pods
     unsure: dict[str, str] = {}  # node UID -> name, of nodes whose Pod may have been created unanswered
@@ -163,7 +163,7 @@ class TaskState:
             self.creation.again = True
             return
         reason = Reason.PERMISSION_DENIED if error.missing_permission else Reason.POD_CREATION_REFUSED
-        self.creation.trouble = Trouble(reason, message, max(error.retry_after or 0.0, 0.0))
+        self.creation.refusal = WriteRefusal(reason, message, max(error.retry_after or 0.0, 0.0))
 
     def created(self, node_uid: str) -> None:
         """A Pod was created."""

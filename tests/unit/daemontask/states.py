@@ -12,7 +12,7 @@ from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
-from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
@@ -177,19 +177,19 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
     ),
     "a quota that refuses pods is tried again": (
         snapshot(task(), [A]),
-        Outcome(trouble=Trouble("PodCreationRefused", "exceeded quota")),
+        Outcome(refusal=WriteRefusal("PodCreationRefused", "exceeded quota")),
         "PodCreationRefused",
         {"Reconciling": "RollingOut", "Degraded": "PodCreationRefused"},
     ),
     "a quota that refuses the ledger is tried again": (
         snapshot(task(), [A]),
-        Outcome(trouble=Trouble("LedgerWriteRefused", "exceeded quota")),
+        Outcome(refusal=WriteRefusal("LedgerWriteRefused", "exceeded quota")),
         "LedgerWriteRefused",
         {"Reconciling": "RollingOut", "Degraded": "LedgerWriteRefused"},
     ),
     "a permission that is missing is tried again": (
         snapshot(task(), [A]),
-        Outcome(trouble=Trouble("PermissionDenied", "cannot create pods")),
+        Outcome(refusal=WriteRefusal("PermissionDenied", "cannot create pods")),
         "PermissionDenied",
         {"Reconciling": "RollingOut", "Degraded": "PermissionDenied"},
     ),
@@ -318,7 +318,7 @@ FURTHER: Final[dict[str, tuple[Snapshot, Outcome]]] = {
     "refused nodes, and one that waits": (snapshot(task(), [A, B, C], refused=REFUSED), WELL),
     "a quota of the rest": (
         snapshot(task(status=done()), [A, B], entries={"a": entry(A), "b": entry(B)}),
-        Outcome(trouble=Trouble("PodCreationRefused", "exceeded quota")),
+        Outcome(refusal=WriteRefusal("PodCreationRefused", "exceeded quota")),
     ),
     "nodes without room for so long": (
         snapshot(
@@ -332,7 +332,7 @@ FURTHER: Final[dict[str, tuple[Snapshot, Outcome]]] = {
     "all refused": (snapshot(task(), [A, B, C], refused=REFUSED, refused_until=NOW + 9), WELL),
     "all refused, and tried": (
         snapshot(task(), [A, B, C], refused=REFUSED, refused_until=NOW + 9),
-        Outcome(trouble=Trouble("PodCreationRefused", "no Pods here")),
+        Outcome(refusal=WriteRefusal("PodCreationRefused", "no Pods here")),
     ),
     "blocked for long": (
         snapshot(task(), [A, *LONG_DOWN.values()], entries={"a": entry(A, revision="old")}),
@@ -387,10 +387,10 @@ FURTHER: Final[dict[str, tuple[Snapshot, Outcome]]] = {
     ),
     "throttled": (
         snapshot(task(), [A], refused=REFUSED),
-        Outcome(trouble=Trouble("PermissionDenied", "cannot create pods")),
+        Outcome(refusal=WriteRefusal("PermissionDenied", "cannot create pods")),
     ),
     "Pods that stay": (
         snapshot(task(), [A], entries={"a": entry(A)}),
-        Outcome(trouble=Trouble("PodDeletionRefused", "Pod t-1: evidence")),
+        Outcome(refusal=WriteRefusal("PodDeletionRefused", "Pod t-1: evidence")),
     ),
 }

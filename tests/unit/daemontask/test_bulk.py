@@ -18,7 +18,7 @@ from caretaker.daemontask.pods import PodEncoder, pod_cost
 from caretaker.daemontask.refused_pods import Pacing
 from caretaker.daemontask.resource import RawTask
 from caretaker.daemontask.slots import SlotAssignment, paced
-from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
 from caretaker.daemontask.status import requeue_after, status_of
 from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import SpecCache, TaskState, TaskStates
@@ -202,7 +202,7 @@ def test_pods_make_way_as_fast_as_new_ones_may_start() -> None:
 
 
 def refused(reason: str) -> Outcome:
-    return Outcome(trouble=Trouble(reason, "no"))
+    return Outcome(refusal=WriteRefusal(reason, "no"))
 
 
 def test_a_refusal_backs_off_as_for_small_pods() -> None:

@@ -19,7 +19,7 @@ from caretaker.daemontask.events import QUIET, transitions
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.snapshot import Trouble
+from caretaker.daemontask.snapshot import WriteRefusal
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
 from caretaker.runtime.events import EventRecorder
@@ -50,7 +50,7 @@ class Fleet:
         self.entries: dict[str, Entry] = {}
         self.now = NOW
         self.posted = Posted()
-        self.trouble: Trouble | None = None
+        self.refusal: WriteRefusal | None = None
         self.refuses: Iterator[bool] = iter(())
         self._seconds = seconds
         self._pods: dict[str, dict[str, Pod]] = {}
@@ -80,12 +80,12 @@ class Fleet:
                 name: pod for name, pod in self._pods[gone.node_uid].items() if pod.uid != gone.uid
             }
         refused = next(self.refuses, False)
-        trouble, starts = None, made.launch.starts
+        refusal, starts = None, made.launch.starts
         if refused and starts:
             words = f'pods "task-{starts[0].node_name}" is forbidden: exceeded quota'
-            trouble, starts = Trouble(Reason.POD_CREATION_REFUSED, words), ()
+            refusal, starts = WriteRefusal(Reason.POD_CREATION_REFUSED, words), ()
         outcome = Outcome(
-            created=len(starts), trouble=trouble, shards=1, recorded=len(self.entries), more=made.more
+            created=len(starts), refusal=refusal, shards=1, recorded=len(self.entries), more=made.more
         )
         for start in starts:
             new = pod(self.nodes[start.node_name], start.seq, created=self.now)

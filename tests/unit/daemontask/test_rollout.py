@@ -15,7 +15,7 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.rollout import waiting_since
-from caretaker.daemontask.snapshot import Trouble
+from caretaker.daemontask.snapshot import WriteRefusal
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import (
@@ -179,7 +179,7 @@ def test_a_rollout_is_finished_without_a_node_that_has_been_rejected_for_long(
 
 def test_a_rollout_that_is_not_on_record_or_was_rolled_back_is_not_finished() -> None:
     seen = snapshot(task(status=KNOWN), [A], [succeeded(A)])
-    refused = Outcome(trouble=Trouble("LedgerWriteRefused", "quota"))
+    refused = Outcome(refusal=WriteRefusal("LedgerWriteRefused", "quota"))
     assert status_of(seen, plan(seen), refused).finished_rollout == ""
     other = msgspec.structs.replace(KNOWN, finished_rollout="other/-/-")
     seen = snapshot(task(status=other), [A, B], entries={"a": entry(A)})

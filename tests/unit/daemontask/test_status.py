@@ -21,7 +21,7 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.refused_pods import RefusedPod
-from caretaker.daemontask.snapshot import Snapshot, Trouble
+from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
 from caretaker.daemontask.status import MIN_DELAY, REFUSED_DELAY, requeue_after, status_of
 from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
@@ -75,7 +75,7 @@ def test_nothing_changed_means_the_same_status() -> None:
 
 def test_a_pod_that_may_not_be_deleted_degrades_and_holds_up_nothing() -> None:
     of = snapshot(task(), [A], entries={"a": entry(A)})
-    outcome = Outcome(trouble=Trouble("PodDeletionRefused", "Pod t-1: evidence"))
+    outcome = Outcome(refusal=WriteRefusal("PodDeletionRefused", "Pod t-1: evidence"))
     found = status_of(of, plan(of), outcome)
     assert true_conditions(found) == {
         "Ready": "Succeeded",
@@ -194,12 +194,12 @@ def test_when_it_is_looked_at_again(
     wake: float, more: bool, refused: str, flush_at: float, expected: float | None
 ) -> None:
     plan = Plan(requests=AnnotationRequests(), wake=wake)
-    outcome = Outcome(trouble=Trouble(refused, "no") if refused else None, more=more, flush_at=flush_at)
+    outcome = Outcome(refusal=WriteRefusal(refused, "no") if refused else None, more=more, flush_at=flush_at)
     assert requeue_after(plan, outcome, planned=NOW, now=NOW) == expected
 
 
 @pytest.mark.parametrize("refused", ["", LEDGER, DELETION])
 def test_what_came_due_during_a_slow_pass_is_not_taken_for_what_was_refused(refused: str) -> None:
     plan = Plan(requests=AnnotationRequests(), wake=NOW + 1)
-    outcome = Outcome(trouble=Trouble(refused, "no") if refused else None)
+    outcome = Outcome(refusal=WriteRefusal(refused, "no") if refused else None)
     assert requeue_after(plan, outcome, planned=NOW, now=NOW + 3) == MIN_DELAY
