@@ -14,7 +14,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.grants import Grants, refusals
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.queue_view import SOURCE
-from caretaker.s3refresh.resource import Read, alike, arn_of_queue
+from caretaker.s3refresh.resource import ParsedRefresh, alike, arn_of_queue
 from caretaker.s3refresh.snapshot import Rejection
 from caretaker.s3refresh.target_types import TargetType, target_type_of
 
@@ -95,7 +95,7 @@ class QueueAccess(msgspec.Struct, frozen=True):
     rejection: Rejection | None = None
 
 
-def access_of(key: Key, read: Read, grants: Grants, claims: QueueClaims) -> QueueAccess:
+def access_of(key: Key, read: ParsedRefresh, grants: Grants, claims: QueueClaims) -> QueueAccess:
     """What the resource may do, by the claims that others have declared. Changes nothing."""
     spec = read.spec
     if spec is None:

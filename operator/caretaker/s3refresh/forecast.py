@@ -19,7 +19,7 @@ from caretaker.s3refresh.debounce import DirtyScope, Phase, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions, at_once
-from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.resource import ParsedRefresh
 from caretaker.s3refresh.snapshot import Discovery
 
 Why = Literal[
@@ -71,7 +71,7 @@ class Outlook(msgspec.Struct, frozen=True):
     share: Share | None = None  # where discovery was asked
 
 
-def outlooks(read: Read, now: float, discovery: Discovery | None = None) -> list[Outlook]:
+def outlooks(read: ParsedRefresh, now: float, discovery: Discovery | None = None) -> list[Outlook]:
     """Every target on record, by id; with a `discovery`, the others that it has found, too."""
     shares = None if discovery is None else discovery.by_id
     held = hold_of(read)
@@ -86,7 +86,7 @@ def outlooks(read: Read, now: float, discovery: Discovery | None = None) -> list
     return [found[name] for name in sorted(found)]
 
 
-def hold_of(read: Read) -> str:
+def hold_of(read: ParsedRefresh) -> str:
     """Why nothing is started for the resource; "" when that is not so."""
     if read.spec is None:
         return f"the spec cannot be read: {read.invalid}"
@@ -109,7 +109,7 @@ def bounds(
 
 
 def _next(
-    target: TargetState, phase: Phase, read: Read, shares: Mapping[str, Share] | None, now: float
+    target: TargetState, phase: Phase, read: ParsedRefresh, shares: Mapping[str, Share] | None, now: float
 ) -> Next:
     held = hold_of(read)
     if target.claim is not None:
@@ -150,7 +150,7 @@ def _not_available() -> Next:
     return Next("NotAvailable", f"it is not AVAILABLE; {KEPT}")
 
 
-def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
+def _new(share: Share, read: ParsedRefresh, held: str, now: float) -> Outlook:
     """A target that the operator has not put on record: it has missed earlier events. At the very first
     start that is as resync.onStart says."""
     first = read.first
@@ -170,7 +170,7 @@ def _new(share: Share, read: Read, held: str, now: float) -> Outlook:
     return Outlook(target, "Debouncing" if stale else "Clean", upcoming, share)
 
 
-def _dirty(target: TargetState, dirty: DirtyScope, phase: Phase, read: Read, now: float) -> Next:
+def _dirty(target: TargetState, dirty: DirtyScope, phase: Phase, read: ParsedRefresh, now: float) -> Next:
     options = at_once(read.options) if read.flushing else read.options
     floor = _floor(target, options, now)
     earliest, latest = bounds(target, dirty, options, now)
@@ -198,7 +198,7 @@ def _behind(target: TargetState, options: DebounceOptions, floor: Next, latest: 
     return Next("InFlight", message, max(end, latest), latest=True, not_before=bound)
 
 
-def _due(phase: Phase, read: Read, since: float) -> Next:
+def _due(phase: Phase, read: ParsedRefresh, since: float) -> Next:
     if phase != "Due":
         return Next("Due", "the operator is about to start it", since)
     resolved = c.find(read.status.conditions, c.TARGETS_RESOLVED)

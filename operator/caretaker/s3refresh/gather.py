@@ -31,7 +31,7 @@ from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
 from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.receiver import PASS_EVENTS
-from caretaker.s3refresh.resource import FINALIZER, RawRefresh, Read, worker_config_of
+from caretaker.s3refresh.resource import FINALIZER, ParsedRefresh, RawRefresh, worker_config_of
 from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import (
     Discovery,
@@ -163,7 +163,7 @@ class Reader:
             return raw
         return raw if FINALIZER in (raw.metadata.finalizers or ()) else None
 
-    async def _setup(self, key: Key, worker: Worker | None, read: Read) -> Setup:
+    async def _setup(self, key: Key, worker: Worker | None, read: ParsedRefresh) -> Setup:
         """What the resource's tasks are to run with, or why they do not run."""
         access = access_of(key, read, self._of.grants, self._shared.claims).rejection
         rejection, secret, spec = access, None, read.spec
@@ -180,7 +180,9 @@ class Reader:
         config = worker_config_of(spec, setup.keys, resource.user_of(read.meta))
         return replace(setup, config=config)
 
-    def _snapshot(self, key: Key, read: Read, state: WorkerState, setup: Setup, came: Arrivals) -> Snapshot:
+    def _snapshot(
+        self, key: Key, read: ParsedRefresh, state: WorkerState, setup: Setup, came: Arrivals
+    ) -> Snapshot:
         now, clock, scale, limiter = time.time(), time.monotonic(), self._of.scale, self._shared.limiter
         spec, target_type, rejection = read.spec, target_type_of(read.spec), setup.rejection
         targets = resource.targets_of(read, now)
@@ -240,7 +242,7 @@ class Reader:
         )
 
 
-def _state(worker: Worker | None, setup: Setup, read: Read) -> WorkerState:
+def _state(worker: Worker | None, setup: Setup, read: ParsedRefresh) -> WorkerState:
     """The state of the worker, as far as it stays once apply.py has set it up."""
     if worker is None:
         return WorkerState()
@@ -252,7 +254,7 @@ def _state(worker: Worker | None, setup: Setup, read: Read) -> WorkerState:
     return state
 
 
-def _expired(read: Read, state: WorkerState, now: float) -> bool:
+def _expired(read: ParsedRefresh, state: WorkerState, now: float) -> bool:
     """Whether events may be gone for good: the queue was not read for long, or messages that others had
     received are dead."""
     if not state.reception.reading:

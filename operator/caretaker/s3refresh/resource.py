@@ -48,7 +48,7 @@ def user_of(meta: WireMeta) -> User:
     return User(meta.namespace, S3_AGGREGATED_REFRESH.short, meta.name)
 
 
-class Read(msgspec.Struct, frozen=True):
+class ParsedRefresh(msgspec.Struct, frozen=True):
     """The resource; without a spec when that cannot be read, and why."""
 
     meta: WireMeta
@@ -78,7 +78,7 @@ class Read(msgspec.Struct, frozen=True):
         return self.meta.deletion_timestamp is not None and FINALIZER in (self.meta.finalizers or ())
 
 
-def targets_of(read: Read, now: float) -> tuple[TargetState, ...]:
+def targets_of(read: ParsedRefresh, now: float) -> tuple[TargetState, ...]:
     """The targets in its status; none if the status cannot be decoded."""
     return tuple(decode_target(one, now) for one in read.status.targets)
 
@@ -90,7 +90,7 @@ def _status(raw: RawRefresh) -> Status | None:
         return None  # written by another client
 
 
-def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> Read:
+def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> ParsedRefresh:
     """Judge it. `wanted` is a Spec with every target that there is. A spec older than a stricter CRD is
     shown, never a crash."""
     found = _status(raw)
@@ -100,8 +100,8 @@ def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> Read:
         options = options_of(spec, scale)
     except ValueError as error:  # msgspec.ValidationError is one
         invalid = str(error).replace("`$", "`spec")
-        return Read(raw.metadata, status, None, invalid=invalid, lost=lost)
-    return Read(raw.metadata, status, spec, options, lost=lost)
+        return ParsedRefresh(raw.metadata, status, None, invalid=invalid, lost=lost)
+    return ParsedRefresh(raw.metadata, status, spec, options, lost=lost)
 
 
 def options_of(spec: Spec, scale: float = 1.0) -> DebounceOptions:

@@ -17,7 +17,7 @@ from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import Matches, Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.queue_view import QueueView
-from caretaker.s3refresh.resource import Read, WorkerConfig
+from caretaker.s3refresh.resource import ParsedRefresh, WorkerConfig
 from caretaker.s3refresh.timing import TargetTimes
 
 Malformed = Literal["DeadLetter", "RefreshAll", "Discard"]
@@ -180,7 +180,7 @@ class Setup(msgspec.Struct, frozen=True):
 class Snapshot(msgspec.Struct, frozen=True):
     """One resource, now."""
 
-    read: Read
+    read: ParsedRefresh
     plan_input: PlanInput
     clock: float = 0.0  # when it was taken, by time.monotonic()
     setup: Setup = Setup()

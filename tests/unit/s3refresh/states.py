@@ -16,7 +16,7 @@ from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.queue_view import QueueView
-from caretaker.s3refresh.resource import FINALIZER, Read
+from caretaker.s3refresh.resource import FINALIZER, ParsedRefresh
 from caretaker.s3refresh.snapshot import (
     Discovery,
     Malformed,
@@ -60,7 +60,7 @@ def view(
     if flushing:
         meta = msgspec.structs.replace(meta, deletion_timestamp=format_time(NOW), finalizers=[FINALIZER])
     return Snapshot(
-        read=Read(meta, before or Status(), spec),
+        read=ParsedRefresh(meta, before or Status(), spec),
         setup=setup,
         reception=Reception(**{"polling": not flushing, **reception}),
         plan_input=PlanInput(

@@ -8,7 +8,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Source, Spec, SQSSource, Status
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.admission import QueueAccess, QueueClaims, access_of
-from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.resource import ParsedRefresh
 from caretaker.s3refresh.snapshot import Rejection
 from caretaker.s3refresh.targets.storagegateway import Completion, SharesSpec, StorageGatewayTarget
 from testing.s3refreshes import target_spec_of
@@ -33,7 +33,7 @@ def refused(
     )
     meta = WireMeta(name=name, namespace=namespace or "ours", creation_timestamp=created)
     key = Key("S3AggregatedRefresh", meta.namespace, name)
-    access = access_of(key, Read(meta, Status(), spec), GRANTS, claims)
+    access = access_of(key, ParsedRefresh(meta, Status(), spec), GRANTS, claims)
     claims.declare(key, access.claims, lambda: None)
     found = access.rejection
     return "" if found is None else f"{found.reason}: {found.message}"
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_claims_nothing(claims: QueueClaims) -> None:
     assert refused(claims, "elder", "events", created=OLD) == ""
     assert refused(claims, "younger", "events").startswith("QueueConflict: ")
     key = Key("S3AggregatedRefresh", "ours", "elder")
-    broken = Read(WireMeta(name="elder", namespace="ours"), Status(), None, invalid="spec.x: wrong")
+    broken = ParsedRefresh(WireMeta(name="elder", namespace="ours"), Status(), None, invalid="spec.x: wrong")
     access = access_of(key, broken, GRANTS, claims)
     assert access == QueueAccess(rejection=Rejection("InvalidSpec", "spec.x: wrong"))
     claims.declare(key, access.claims, lambda: None)
@@ -101,7 +101,7 @@ def test_who_only_asks_claims_nothing(claims: QueueClaims) -> None:
         target=target_spec_of(StorageGatewayTarget(shares=SharesSpec(file_share_arns=("arn",)))),
     )
     asks = Key("S3AggregatedRefresh", "ours", "asks")
-    read = Read(WireMeta(name="asks", namespace="ours", creation_timestamp=OLD), Status(), spec)
+    read = ParsedRefresh(WireMeta(name="asks", namespace="ours", creation_timestamp=OLD), Status(), spec)
     access = access_of(asks, read, GRANTS, claims)
     assert access.rejection is None
     assert refused(claims, "younger", "events") == ""

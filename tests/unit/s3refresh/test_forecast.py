@@ -19,7 +19,7 @@ from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.forecast import Next, bounds, outlooks
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.resource import Read, options_of
+from caretaker.s3refresh.resource import ParsedRefresh, options_of
 from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.targets.job import JobTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, Discover, SharesSpec, StorageGatewayTarget
@@ -45,7 +45,9 @@ def spec(**fields: Any) -> Spec:
     return Spec(AwsSpec(region="eu-west-1"), Source(queue), target, **fields)
 
 
-def read(*targets: TargetState, phase: Phase = "Debouncing", conditions: Any = (), **fields: Any) -> Read:
+def read(
+    *targets: TargetState, phase: Phase = "Debouncing", conditions: Any = (), **fields: Any
+) -> ParsedRefresh:
     """A resource with the spec's own debounce options: quiet 30 s, at most 10 min, 60 s between calls."""
     made = spec(**fields)
     status = Status(
@@ -53,7 +55,7 @@ def read(*targets: TargetState, phase: Phase = "Debouncing", conditions: Any = (
         conditions=tuple(Condition(*parts, observed_generation=1) for parts in conditions),
         targets=tuple(resource.encode_target(target, phase) for target in targets),
     )
-    return Read(WireMeta(name="r", namespace="n", generation=1), status, made, options_of(made))
+    return ParsedRefresh(WireMeta(name="r", namespace="n", generation=1), status, made, options_of(made))
 
 
 def upcoming(target: TargetState, **how: Any) -> Next:

@@ -15,7 +15,7 @@ from caretaker.s3refresh.metrics import STATES, S3RefreshMetrics, count, show
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
 from caretaker.s3refresh.queue_view import QueueView
-from caretaker.s3refresh.resource import Read
+from caretaker.s3refresh.resource import ParsedRefresh
 from caretaker.s3refresh.snapshot import Discovery, End, Message, PlanInput, Result, Snapshot
 
 NOW = 1_800_000_000.0
@@ -56,7 +56,7 @@ def counted(
         **given,  # type: ignore[arg-type]
     )
     metrics, made = S3RefreshMetrics(registry), plan(inputs)
-    read = Read(WireMeta(name="r", namespace="ns"), Status(), None)
+    read = ParsedRefresh(WireMeta(name="r", namespace="ns"), Status(), None)
     show(metrics, Snapshot(read, inputs, queue=queue), made)
     return registry, count(metrics, inputs, made, 7)
 

@@ -15,7 +15,7 @@ from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.plan import plan
-from caretaker.s3refresh.resource import RawRefresh, Read, read, worker_config_of
+from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, read, worker_config_of
 from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.targets import Tools, make, registry
 from testing.s3refreshes import refresh
@@ -77,7 +77,7 @@ def the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop(f"{targets.__name__}.linesoffile", None)
 
 
-def judged(member: dict[str, Any]) -> Read:
+def judged(member: dict[str, Any]) -> ParsedRefresh:
     spec = refresh(target={"linesOfFile": member}, filter={"buckets": ["media"]})
     raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
     return read(raw, registry().spec)
@@ -91,7 +91,7 @@ def tools() -> Tools:
 class Passes:
     """One pass after the other, as the controller has them."""
 
-    def __init__(self, of: Read, discovery: Discovery) -> None:
+    def __init__(self, of: ParsedRefresh, discovery: Discovery) -> None:
         assert of.spec is not None
         self.targets: tuple[Any, ...] = ()
         self._given = {

@@ -16,8 +16,8 @@ from caretaker.s3refresh.debounce import DirtyScope, TargetState
 from caretaker.s3refresh.folders import EVERYTHING
 from caretaker.s3refresh.resource import (
     FINALIZER,
+    ParsedRefresh,
     RawRefresh,
-    Read,
     Reading,
     WorkerConfig,
     alike,
@@ -46,7 +46,7 @@ def raw(spec: object = SPEC, status: object = None, meta: WireMeta = META) -> Ra
     )
 
 
-def read(found: RawRefresh) -> Read:
+def read(found: RawRefresh) -> ParsedRefresh:
     return judged(found, registry().spec)
 
 
@@ -57,20 +57,24 @@ def resolved(reason: str, *targets: TargetStatus) -> Status:
 @pytest.mark.parametrize(
     ("found", "first"),
     [
-        pytest.param(Read(META, Status(), None), True, id="no pass yet"),
-        pytest.param(Read(META, resolved("NotChecked"), None), True, id="a pass that had not looked"),
-        pytest.param(Read(META, resolved("TargetsUnresolved"), None), True, id="a look that failed"),
-        pytest.param(Read(META, resolved("Resolved", TargetStatus("t")), None), False, id="targets"),
-        pytest.param(Read(META, resolved("NoTargets"), None), False, id="all targets have gone"),
+        pytest.param(ParsedRefresh(META, Status(), None), True, id="no pass yet"),
         pytest.param(
-            Read(META, msgspec.structs.replace(resolved("NotChecked"), queue=QUEUE_STATUS), None),
+            ParsedRefresh(META, resolved("NotChecked"), None), True, id="a pass that had not looked"
+        ),
+        pytest.param(ParsedRefresh(META, resolved("TargetsUnresolved"), None), True, id="a look that failed"),
+        pytest.param(ParsedRefresh(META, resolved("Resolved", TargetStatus("t")), None), False, id="targets"),
+        pytest.param(ParsedRefresh(META, resolved("NoTargets"), None), False, id="all targets have gone"),
+        pytest.param(
+            ParsedRefresh(META, msgspec.structs.replace(resolved("NotChecked"), queue=QUEUE_STATUS), None),
             False,
             id="all targets have gone, and the spec was edited since",
         ),
-        pytest.param(Read(META, Status(), None, lost=True), False, id="a record that cannot be read"),
+        pytest.param(
+            ParsedRefresh(META, Status(), None, lost=True), False, id="a record that cannot be read"
+        ),
     ],
 )
-def test_first(found: Read, first: bool) -> None:
+def test_first(found: ParsedRefresh, first: bool) -> None:
     assert found.first is first
 
 

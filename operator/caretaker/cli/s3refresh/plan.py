@@ -24,7 +24,7 @@ from caretaker.s3refresh.debounce import DirtyScope
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import ROOT, Request, Scope
 from caretaker.s3refresh.forecast import Outlook, outlooks
-from caretaker.s3refresh.resource import RawRefresh, Read, read
+from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, read
 from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import registry
@@ -48,7 +48,7 @@ class RefreshForecast(msgspec.Struct, frozen=True):
     """The forecast of one resource."""
 
     proposal: RefreshProposal
-    read: Read
+    read: ParsedRefresh
     aws_state: AwsState
     outlooks: Sequence[Outlook]
     samples: Sequence[Sample]

@@ -33,7 +33,7 @@ from caretaker.s3refresh import folders
 from caretaker.s3refresh.debounce import LastCall, TargetState
 from caretaker.s3refresh.folders import Scope
 from caretaker.s3refresh.forecast import Next, Outlook, outlooks
-from caretaker.s3refresh.resource import RawRefresh, Read, read
+from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, read
 from caretaker.s3refresh.targets import registry
 
 _WHY: Final = 90  # characters of a reason, without -o wide
@@ -91,7 +91,7 @@ ADVICE: Final = {
 class RefreshState(msgspec.Struct, frozen=True):
     """The resource at one time."""
 
-    read: Read
+    read: ParsedRefresh
     outlooks: Sequence[Outlook]
     now: float
 
