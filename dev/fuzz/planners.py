@@ -30,7 +30,7 @@ from caretaker.imds import status as policy_status
 from caretaker.imds.conditions import StatusInput
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.probe import ProbeState
-from caretaker.imds.resource import Read
+from caretaker.imds.resource import ParsedPolicy
 from caretaker.imds.verify import Probing
 from caretaker.s3refresh import plan as refresh_plan
 from caretaker.s3refresh import snapshot as refresh_snapshot
@@ -81,7 +81,7 @@ def planned_task(snapshot: Snapshot) -> Any:
     return task_events.transitions(snapshot.task.status, status, plan.nodes.duplicates), status
 
 
-def policy(of: Read) -> tuple[StatusInput, policy_plan.PlanInput]:
+def policy(of: ParsedPolicy) -> tuple[StatusInput, policy_plan.PlanInput]:
     """A pass over all nodes with other policies beside."""
     mine = of.policy()
     assert mine is not None
@@ -99,7 +99,7 @@ def policy(of: Read) -> tuple[StatusInput, policy_plan.PlanInput]:
     )
 
 
-def _enforce_input(of: Read) -> EnforceInput:
+def _enforce_input(of: ParsedPolicy) -> EnforceInput:
     assert of.spec is not None
     safety = of.spec.safety
     return EnforceInput(
@@ -119,7 +119,7 @@ def _enforce_input(of: Read) -> EnforceInput:
     )
 
 
-def _probing(of: Read) -> Probing:
+def _probing(of: ParsedPolicy) -> Probing:
     assert of.spec is not None
     asked = of.spec.verification
     return Probing(asked.nodes_per_group, asked.expect, asked.max_latency_milliseconds, of.interval)

@@ -16,7 +16,7 @@ from caretaker.api.imds import Summary
 from caretaker.aws.errors import ErrorClass
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
-from caretaker.imds.resource import Read
+from caretaker.imds.resource import ParsedPolicy
 from caretaker.imds.verify import Verified
 
 SHOWN: Final = 3
@@ -47,7 +47,7 @@ class Problem(msgspec.Struct, frozen=True):
 class StatusInput(msgspec.Struct, frozen=True):
     """One policy, now. `refusal`: (reason, message) of why nothing is done for it."""
 
-    read: Read
+    read: ParsedPolicy
     refusal: tuple[str, str] | None = None
     problems: tuple[Problem, ...] = ()
     scanned: str | None = None  # when EC2 was last asked for all

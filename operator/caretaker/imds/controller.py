@@ -30,7 +30,7 @@ from caretaker.imds.observations import LOST_SECONDS
 from caretaker.imds.plan import Plan, PlanInput
 from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober, unserved
-from caretaker.imds.resource import KIND, RawPolicy, Read, read
+from caretaker.imds.resource import KIND, ParsedPolicy, RawPolicy, read
 from caretaker.imds.status import events_of, status_of
 from caretaker.imds.verify import Probing
 from caretaker.imds.watch_handlers import WatchHandlers
@@ -169,7 +169,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         age, targets, lost = found.age, found.targets, found.lost
         return Snapshot(status_input, plan_input, age, targets, policy_state, wanting, lost, events=events)
 
-    def _wanting(self, every: Iterable[Read]) -> frozenset[str]:
+    def _wanting(self, every: Iterable[ParsedPolicy]) -> frozenset[str]:
         """The policies that probe."""
         return frozenset(one.meta.name for one in every if one.probes and self._refused(one) is None)
 
@@ -179,7 +179,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             listed, _ = await self._client.list(IMDS_POLICY.path(), RawPolicy)
             await self._prober.want(name, {}, self._wanting(map(read, listed)) - {name}, self._watched.nodes)
 
-    async def _probed(self, mine: Read, found: GatherResult) -> GatherResult:
+    async def _probed(self, mine: ParsedPolicy, found: GatherResult) -> GatherResult:
         """With the findings of the probe so far."""
         assert mine.spec is not None  # noqa: S101 - the caller has checked
         if not mine.probes:
@@ -202,7 +202,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             ),
         )
 
-    def _enforcing(self, mine: Read, found: GatherResult, state: PolicyState) -> GatherResult:
+    def _enforcing(self, mine: ParsedPolicy, found: GatherResult, state: PolicyState) -> GatherResult:
         """With the inputs of Enforce."""
         inputs = self._modifier.enforce_input(mine, state, found.targets)
         inputs = msgspec.structs.replace(inputs, held=state.held, instances=self._watched.instances)
@@ -210,7 +210,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         status_input = msgspec.structs.replace(found.status_input, refused=state.permission.refused)
         return msgspec.structs.replace(found, status_input=status_input, plan_input=plan_input)
 
-    def _refused(self, mine: Read) -> tuple[str, str] | None:
+    def _refused(self, mine: ParsedPolicy) -> tuple[str, str] | None:
         if mine.spec is None:
             return Reason.INVALID_SPEC, mine.invalid
         found = refusals(self._options.grants, CLUSTER, mine.spec.aws.within(mine.spec.aws.region))
@@ -276,7 +276,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             # The changed instances are different for them, too.
             self._watched.enqueue_others(self._key(snapshot))
 
-    async def _recorded(self, mine: Read, enforced: Enforced) -> None:
+    async def _recorded(self, mine: ParsedPolicy, enforced: Enforced) -> None:
         """Check that the stored status lists the instances to change, since the API server drops fields that
         an older CRD does not have, and that the spec is still that of the plan."""
         now = read(await self._client.get(IMDS_POLICY.path(name=mine.meta.name), RawPolicy))

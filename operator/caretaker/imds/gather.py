@@ -23,7 +23,7 @@ from caretaker.imds.instance_ref import InstanceRef, most
 from caretaker.imds.inventory import Inventory, Region
 from caretaker.imds.launch_templates import LaunchResult, LaunchTemplateProvider
 from caretaker.imds.plan import Member, PlanInput, Policy
-from caretaker.imds.resource import Read, user_of
+from caretaker.imds.resource import ParsedPolicy, user_of
 from caretaker.imds.selection import selects
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.tasks import in_pieces
@@ -60,7 +60,11 @@ class PolicyReader:
         self._provider.clear()
 
     async def gather(
-        self, mine: Read, policies: Sequence[Policy], nodes: Sequence[NodeRef], unsure: Collection[str] = ()
+        self,
+        mine: ParsedPolicy,
+        policies: Sequence[Policy],
+        nodes: Sequence[NodeRef],
+        unsure: Collection[str] = (),
     ) -> GatherResult:
         """Read the unknown and outdated instances. `mine` has a spec; `unsure` are asked for in any case.
         Pending instances are polled if this policy may have changed them."""
@@ -108,7 +112,7 @@ class PolicyReader:
         return GatherResult(status_input, plan_input, age, targets, lost)
 
     async def _sources(
-        self, mine: Read, policies: Sequence[Policy], members: Sequence[Member]
+        self, mine: ParsedPolicy, policies: Sequence[Policy], members: Sequence[Member]
     ) -> LaunchResult:
         """The sources of future nodes, if the policy has nodes."""
         spec = mine.spec

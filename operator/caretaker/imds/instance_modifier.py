@@ -30,7 +30,7 @@ from caretaker.imds.inventory import Inventory
 from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.policy_state import DryRuns, PolicyState
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap
-from caretaker.imds.resource import Read, user_of
+from caretaker.imds.resource import ParsedPolicy, user_of
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
 
@@ -86,7 +86,9 @@ class InstanceModifier:
 
     # ---------------------------------------------------------------- before a plan
 
-    def enforce_input(self, mine: Read, state: PolicyState, targets: Mapping[str, ClientKey]) -> EnforceInput:
+    def enforce_input(
+        self, mine: ParsedPolicy, state: PolicyState, targets: Mapping[str, ClientKey]
+    ) -> EnforceInput:
         """The input of the plan; `targets` by region."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         safety, now = mine.spec.safety, self._now()
@@ -141,7 +143,7 @@ class InstanceModifier:
             changed=state.changed,
         )
 
-    def _stopped(self, mine: Read, state: PolicyState) -> tuple[str, str] | None:
+    def _stopped(self, mine: ParsedPolicy, state: PolicyState) -> tuple[str, str] | None:
         if self._instance_identity and (field := _cuts(mine)):
             return Reason.WOULD_CUT_CREDENTIALS, (
                 f"spec.options.{field} would cut the operator off from IMDS, where it may get its "
@@ -151,7 +153,11 @@ class InstanceModifier:
         return state.permission.dry_runs.stopped
 
     async def ask(
-        self, mine: Read, state: PolicyState, writes: Sequence[Write], targets: Mapping[str, ClientKey]
+        self,
+        mine: ParsedPolicy,
+        state: PolicyState,
+        writes: Sequence[Write],
+        targets: Mapping[str, ClientKey],
     ) -> bool:
         """Dry runs of these writes: once for each generation, and again after a refusal. A single denial may
         be due to tags: only if all are denied, the permission is missing. Returns whether a dry run was
@@ -193,7 +199,7 @@ class InstanceModifier:
         state.keep(write.instance, msgspec.structs.replace(failure, failures=failures, not_before=later))
 
     async def _dry_run(
-        self, mine: Read, write: Write, target: ClientKey, *, sure: bool = False
+        self, mine: ParsedPolicy, write: Write, target: ClientKey, *, sure: bool = False
     ) -> AwsError | None:
         """The refusal of a dry run; None = allowed. EC2's limit counts dry runs like changes. `sure`: None
         only for EC2's own permission."""
@@ -226,7 +232,11 @@ class InstanceModifier:
         state.soaking(enforced.canary, self._now())
 
     async def carry_out(
-        self, mine: Read, state: PolicyState, writes: Iterable[Write], targets: Mapping[str, ClientKey]
+        self,
+        mine: ParsedPolicy,
+        state: PolicyState,
+        writes: Iterable[Write],
+        targets: Mapping[str, ClientKey],
     ) -> None:
         """Make the calls, some concurrently. A failed call does not stop the others, unless none may be
         made."""
@@ -241,7 +251,7 @@ class InstanceModifier:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _may_go_on(self, mine: Read, state: PolicyState, write: Write, target: ClientKey) -> bool:
+    def _may_go_on(self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey) -> bool:
         """Whether the call may still be made. Since the plan there may have been consecutive failures, a
         refused permission, throttling, or calls of another policy; or the read is now too old."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
@@ -251,7 +261,7 @@ class InstanceModifier:
         now = self._now()
         return open_still and permitted and fresh and self._share(target, now).free(now) > 0
 
-    async def _change(self, mine: Read, state: PolicyState, write: Write, target: ClientKey) -> None:
+    async def _change(self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey) -> None:
         now = self._now()
         self._share(target, now).take(now)
         if state.cap is not None:
@@ -299,7 +309,7 @@ class InstanceModifier:
                 other.keep(instance, landed(attempt, self._now()))
 
     def _failed(
-        self, mine: Read, state: PolicyState, write: Write, target: ClientKey, error: AwsError
+        self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey, error: AwsError
     ) -> None:
         """EC2 has definitely not made the change."""
         instance, now = write.instance, self._now()
@@ -324,7 +334,7 @@ class InstanceModifier:
             state.failed(instance, failure)
 
     async def _denied(
-        self, mine: Read, state: PolicyState, write: Write, target: ClientKey, error: AwsError
+        self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey, error: AwsError
     ) -> None:
         """The denial may be due to the tags of this instance: then the others go on. If EC2 allows the dry
         run of the same call, retries would never end: then the breaker opens."""
@@ -339,7 +349,7 @@ class InstanceModifier:
 
     # ---------------------------------------------------------------- parts
 
-    def _writer(self, mine: Read, target: ClientKey) -> Ec2Writer:
+    def _writer(self, mine: ParsedPolicy, target: ClientKey) -> Ec2Writer:
         """In Audit one that refuses all changes."""
         mine_alone = target.used_by(user_of(mine.meta.name))
         writer = self._ec2(msgspec.structs.replace(mine_alone, once=True))
@@ -370,7 +380,7 @@ def refused(error: AwsError) -> tuple[str, str]:
     return Reason.NO_IDENTITY if error.no_identity else denied, f"{error}{advice(error)}"
 
 
-def _cuts(mine: Read) -> str:
+def _cuts(mine: ParsedPolicy) -> str:
     """The option that would cut pods off from IMDS; "" = none."""
     options = mine.spec.options if mine.spec is not None else None
     if options is not None and options.http_put_response_hop_limit == 1:

@@ -30,7 +30,7 @@ def user_of(name: str) -> User:
     return User("", IMDS_POLICY.short, name)
 
 
-class Read(msgspec.Struct, frozen=True):
+class ParsedPolicy(msgspec.Struct, frozen=True):
     """The resource; without a spec when that cannot be read, and why."""
 
     meta: WireMeta
@@ -60,7 +60,7 @@ class Read(msgspec.Struct, frozen=True):
         return Policy(name, spec.priority, spec.options, spec.selector, self.enforces, spec.aws.region)
 
 
-def read(raw: RawPolicy) -> Read:
+def read(raw: RawPolicy) -> ParsedPolicy:
     """Judge it. A spec older than a stricter CRD is shown, never a crash."""
     try:
         status = msgspec.json.decode(raw.status, type=Status)
@@ -74,8 +74,8 @@ def read(raw: RawPolicy) -> Read:
         pending = _seconds("pendingTimeout", spec.pending_timeout)
         interval = _seconds("verification.interval", spec.verification.interval)
     except ValueError as error:  # msgspec.ValidationError is one
-        return Read(raw.metadata, status, None, invalid=str(error).replace("`$", "`spec"))
-    return Read(raw.metadata, status, spec, resync, soak, pending, interval)
+        return ParsedPolicy(raw.metadata, status, None, invalid=str(error).replace("`$", "`spec"))
+    return ParsedPolicy(raw.metadata, status, spec, resync, soak, pending, interval)
 
 
 def _check(spec: Spec) -> None:

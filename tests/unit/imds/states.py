@@ -8,7 +8,7 @@ from caretaker.imds.conditions import Problem, StatusInput
 from caretaker.imds.drift import OptionChange
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.plan import Plan
-from caretaker.imds.resource import Read
+from caretaker.imds.resource import ParsedPolicy
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.source_checks import WRONG, Findings
 
@@ -30,7 +30,7 @@ NEW = Status()
 
 def view(status: Status = NEW, **more: object) -> StatusInput:
     given = {"spec": SPEC, **more}
-    read = Read(WireMeta(name="p", generation=4), status, given.pop("spec"))  # type: ignore[arg-type]
+    read = ParsedPolicy(WireMeta(name="p", generation=4), status, given.pop("spec"))  # type: ignore[arg-type]
     given.setdefault("asked", not given.get("problems"))
     return StatusInput(read, scanned=SCANNED, **given)  # type: ignore[arg-type]
 

@@ -19,14 +19,16 @@ from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind, Snapsho
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.plan import Plan, PlanInput
-from caretaker.imds.resource import Read
+from caretaker.imds.resource import ParsedPolicy
 from caretaker.imds.verify import Verified
 from caretaker.imds.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
 from testing.clock import Clock
 
-SEEN = Snapshot(StatusInput(Read(WireMeta(name="p"), Status(), Spec(Options(2)))), PlanInput("p", (), ()))
+SEEN = Snapshot(
+    StatusInput(ParsedPolicy(WireMeta(name="p"), Status(), Spec(Options(2)))), PlanInput("p", (), ())
+)
 NOTHING: dict[tuple[str, str], tuple[int | None, ProbeStatus]] = {}
 
 

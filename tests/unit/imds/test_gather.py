@@ -26,7 +26,7 @@ from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchResult
 from caretaker.imds.launching import Launching
 from caretaker.imds.plan import Policy, plan
-from caretaker.imds.resource import Read
+from caretaker.imds.resource import ParsedPolicy
 
 NEAR, FAR = "eu-west-1", "us-east-1"
 
@@ -59,9 +59,9 @@ def node(number: int, region: str, **labels: str) -> Node:
     return Node(f"n{number}", f"u{number}", labels, provider_id=f"aws:///{region}a/i-{number:08x}")
 
 
-def read(mode: str = "Enforce", region: str = "") -> Read:
+def read(mode: str = "Enforce", region: str = "") -> ParsedPolicy:
     spec = Spec(Options(2), mode=mode, aws=Aws(region))  # type: ignore[arg-type]
-    return Read(WireMeta(name="p"), Status(), spec)
+    return ParsedPolicy(WireMeta(name="p"), Status(), spec)
 
 
 class _NoSources:
@@ -109,7 +109,7 @@ async def test_what_was_changed_is_asked_for_though_it_is_meant_no_more() -> Non
     changed = (ChangedGroup("", "", (FieldChange("httpTokens", "optional", "required"),), (one,)),)
     mine = read()
     spec = Spec(Options(2), mode="Enforce", selector=Selector(exclude=LabelSelector({"imds": "unmanaged"})))
-    mine = Read(mine.meta, Status(changed=changed), spec)
+    mine = ParsedPolicy(mine.meta, Status(changed=changed), spec)
     regions = Regions(2)
     found = await reader(Inventory(regions.of)).gather(mine, [POLICY], nodes)
     assert [one.observed is not None for one in found.plan_input.members] == [True, True]

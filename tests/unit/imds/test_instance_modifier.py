@@ -25,7 +25,7 @@ from caretaker.imds.instance_modifier import AT_ONCE, InstanceModifier
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.policy_state import PolicyState
-from caretaker.imds.resource import Read
+from caretaker.imds.resource import ParsedPolicy
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
 from unit.imds.enforcing import changed, watched
@@ -141,10 +141,10 @@ def writes(count: int) -> list[Write]:
     return [Write(f"i-{number}", "here", CALL) for number in range(count)]
 
 
-def policy(mode: str = "Enforce", generation: int = 1, stop_after: int = 5) -> Read:
+def policy(mode: str = "Enforce", generation: int = 1, stop_after: int = 5) -> ParsedPolicy:
     safety = Safety(stop_after_consecutive_failures=stop_after)
     spec = Spec(Options(2), mode=mode, safety=safety)  # type: ignore[arg-type]
-    return Read(WireMeta(name="p", generation=generation), Status(), spec)
+    return ParsedPolicy(WireMeta(name="p", generation=generation), Status(), spec)
 
 
 async def test_every_call_is_made_once_and_by_a_client_that_repeats_nothing(clock: Clock) -> None:

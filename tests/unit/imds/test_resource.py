@@ -9,7 +9,7 @@ from caretaker.api.imds import Aws, LabelSelector, Options, Selector, Spec, Stat
 from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import User
 from caretaker.imds.plan import Policy
-from caretaker.imds.resource import RawPolicy, Read, read, user_of
+from caretaker.imds.resource import ParsedPolicy, RawPolicy, read, user_of
 from caretaker.registry import IMDS_POLICY
 
 META = WireMeta(name="p", generation=3)
@@ -24,7 +24,7 @@ def raw(spec: Any, status: Any = None) -> RawPolicy:
 
 
 def test_defaults_are_those_of_the_crd() -> None:
-    assert read(raw(HOP)) == Read(META, Status(), Spec(Options(2)), 900.0, 120.0, 120.0, 86400.0)
+    assert read(raw(HOP)) == ParsedPolicy(META, Status(), Spec(Options(2)), 900.0, 120.0, 120.0, 86400.0)
 
 
 def test_every_duration_is_read_from_its_own_field() -> None:
@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_spec_that_cannot_be_read_is_told(spec: dict[str, Any], why: str) -> None:
     summary = Status(summary=Summary(nodes=3))
     made = read(raw(spec, summary))
-    assert made == Read(META, summary, None, invalid=made.invalid)
+    assert made == ParsedPolicy(META, summary, None, invalid=made.invalid)
     assert made.invalid.replace(" | null", "") == why
 
 
@@ -105,15 +105,15 @@ def test_a_status_that_somebody_else_wrote_counts_as_none() -> None:
 
 
 def test_a_policy_without_a_spec_takes_no_part() -> None:
-    assert Read(META, Status(), None).policy() is None
-    broken = Read(META, Status(), None)
+    assert ParsedPolicy(META, Status(), None).policy() is None
+    broken = ParsedPolicy(META, Status(), None)
     assert (broken.enforces, broken.probes) == (False, False)
 
 
 def test_what_counts_of_a_policy_for_all_of_them() -> None:
     selector = Selector(node_selector=LabelSelector({"a": "b"}))
     spec = Spec(Options(2), "Enforce", 7, aws=Aws(region="eu-west-1"), selector=selector)
-    made = Read(META, Status(), spec)
+    made = ParsedPolicy(META, Status(), spec)
     expected = Policy("p", 7, Options(2), selector, enforces=True, region="eu-west-1")
     assert made.policy() == expected
     suspended = msgspec.structs.replace(made, spec=msgspec.structs.replace(spec, suspend=True))

@@ -6,10 +6,10 @@ from caretaker.api.imds import Options, Spec, Status
 from caretaker.api.objects import WireMeta
 from caretaker.imds.conditions import StatusInput
 from caretaker.imds.plan import Plan
-from caretaker.imds.resource import Read
+from caretaker.imds.resource import ParsedPolicy
 from caretaker.imds.status import status_of
 
-VIEW = StatusInput(Read(WireMeta(name="p"), Status(), Spec(Options(2))))
+VIEW = StatusInput(ParsedPolicy(WireMeta(name="p"), Status(), Spec(Options(2))))
 MANY = tuple(f"{number:0200d}" for number in range(400))
 
 

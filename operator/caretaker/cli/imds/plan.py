@@ -34,7 +34,7 @@ from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
 from caretaker.imds.plan import Member, Plan, PlanInput
 from caretaker.imds.plan import plan as planner
-from caretaker.imds.resource import RawPolicy, Read, read
+from caretaker.imds.resource import ParsedPolicy, RawPolicy, read
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import floor
 from caretaker.imds.status import status_of
@@ -82,7 +82,9 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
     return Planned(text, json, faults)
 
 
-async def _observe(client: KubeClient, policy: Read, spec: Spec, now: float) -> tuple[Status, Plan, Enforced]:
+async def _observe(
+    client: KubeClient, policy: ParsedPolicy, spec: Spec, now: float
+) -> tuple[Status, Plan, Enforced]:
     """(the status that the operator would write of an audit, with every command however long it is; its plan;
     the changes that Enforce would make)."""
     nodes, _ = await client.list("/api/v1/nodes", WireNode)
@@ -103,7 +105,7 @@ async def _observe(client: KubeClient, policy: Read, spec: Spec, now: float) -> 
     return replace(status, groups=made.groups), made, _enforced(mine, found.plan_input, now)
 
 
-def _enforced(mine: Read, snapshot: PlanInput, now: float) -> Enforced:
+def _enforced(mine: ParsedPolicy, snapshot: PlanInput, now: float) -> Enforced:
     """The plan of a new process without a dry run, with the passed changes of status."""
     regions = {one.ref.region for one in snapshot.members}
     policies = [
@@ -123,7 +125,7 @@ def _confirmed(one: Member) -> Member:
     return replace(one, observed=replace(one.observed, ungrouped_at=0.0))
 
 
-def enforce_input(mine: Read, regions: set[str], now: float) -> EnforceInput:
+def enforce_input(mine: ParsedPolicy, regions: set[str], now: float) -> EnforceInput:
     """As of a process that has just started."""
     assert mine.spec is not None  # noqa: S101 - the caller has checked
     safety = mine.spec.safety

@@ -25,7 +25,7 @@ from caretaker.cli.text import (
     section,
     show,
 )
-from caretaker.imds.resource import RawPolicy, Read, read
+from caretaker.imds.resource import ParsedPolicy, RawPolicy, read
 from caretaker.registry import IMDS_POLICY
 
 _STATES: Final = ("compliant", "drifted", "pending", "failed", "unknown", "gone", "skipped", "overridden")
@@ -116,13 +116,13 @@ async def status(session: Session, name: str, output: str | None, watch: bool) -
     return 0
 
 
-def as_json(policy: Read) -> dict[str, Any]:
+def as_json(policy: ParsedPolicy) -> dict[str, Any]:
     """For programs."""
     meta, status = policy.meta, msgspec.to_builtins(policy.status)
     return {"name": meta.name, "generation": meta.generation, **status}
 
 
-def as_text(policy: Read, wide: bool, now: float) -> list[str]:
+def as_text(policy: ParsedPolicy, wide: bool, now: float) -> list[str]:
     """Text output: summary, problems with their fixes, canaries, groups, exceptions."""
     status = policy.status
     head = [*ready_line(status.conditions, now), *diagnostics(policy.meta, status, advice(policy.enforces))]
