@@ -27,7 +27,7 @@ from caretaker.imds.launching import (
     DEFAULT,
     LATEST,
     STACK_TAG,
-    Launching,
+    LaunchSnapshot,
     ScalingGroup,
     Template,
     scaling_group,
@@ -66,7 +66,7 @@ class Needs(msgspec.Struct):
 class LaunchResult(msgspec.Struct, frozen=True):
     """The sources, and the problems of failed reads."""
 
-    launching: Launching
+    launching: LaunchSnapshot
     problems: tuple[AwsError | ApiError, ...] = ()
 
 
@@ -171,7 +171,7 @@ class LaunchTemplateProvider:
         if any(own.classes for own in needs.values()):
             classes = await self._node_classes(max_age)
             problems += [self._classes.problem] if self._classes.problem is not None else []
-        return LaunchResult(Launching(groups, templates, classes), tuple(problems))
+        return LaunchResult(LaunchSnapshot(groups, templates, classes), tuple(problems))
 
     def clear(self) -> None:
         """Another process may have changed everything."""

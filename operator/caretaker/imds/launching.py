@@ -1,7 +1,7 @@
 """Sources of future nodes, as EC2, Auto Scaling and Karpenter describe them. Pure: responses -> records.
 
 Versions of a launch template never change; `$Latest` and `$Default` do ("CreateLaunchTemplateVersion" in the
-EC2 API reference). In `Launching` a source that does not exist is None, and one that was not read has no
+EC2 API reference). In `LaunchSnapshot` a source that does not exist is None, and one that was not read has no
 entry.
 """
 
@@ -71,7 +71,7 @@ class ScalingGroup(msgspec.Struct, frozen=True):
     stack: str = ""
 
 
-class Launching(msgspec.Struct, frozen=True):
+class LaunchSnapshot(msgspec.Struct, frozen=True):
     """All that was read.
 
     groups, templates  by (region, name or id)

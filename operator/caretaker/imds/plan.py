@@ -30,7 +30,7 @@ from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group, r
 from caretaker.imds.evidence import evidence, unproved
 from caretaker.imds.exceptions import exceptions_of
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.launching import Launching
+from caretaker.imds.launching import LaunchSnapshot
 from caretaker.imds.merge import DesiredOption, PolicyOptions, merge
 from caretaker.imds.node_sources import NodeSources
 from caretaker.imds.probe import ProbeState
@@ -88,7 +88,7 @@ class PlanInput(msgspec.Struct, frozen=True):
     probe_state: ProbeState = ProbeState()  # by the probe
     stored: Sequence[UnexpectedResult] = ()  # in status
     now: float = 0.0  # Unix seconds
-    launching: Launching = Launching()  # the sources of future nodes
+    launching: LaunchSnapshot = LaunchSnapshot()  # the sources of future nodes
     desired: Sequence[Desired] = ()  # of each member, in order; () = not computed yet
 
 

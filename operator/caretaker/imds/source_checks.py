@@ -1,6 +1,6 @@
 """The source of the future nodes of each group, and whether they will be compliant. Pure.
 
-NodeSources (groups of like nodes, with the wanted options) and Launching -> Findings.
+NodeSources (groups of like nodes, with the wanted options) and LaunchSnapshot -> Findings.
 
     Compliant    every option that this policy decides is set as it should be
     Drifted      one is set to another value
@@ -19,7 +19,7 @@ import msgspec
 
 from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus
 from caretaker.imds.drift import OptionChange, changes
-from caretaker.imds.launching import DEFAULT, LATEST, Launching, ScalingGroup, Template, TemplateRef
+from caretaker.imds.launching import DEFAULT, LATEST, LaunchSnapshot, ScalingGroup, Template, TemplateRef
 from caretaker.imds.merge import DesiredOption
 from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource
 from caretaker.imds.remediation import NewVersion, Script, ec2_name, patch_node_class
@@ -61,7 +61,7 @@ class Findings(msgspec.Struct, frozen=True):
 def audit(
     node_sources: Iterable[NodeSource],
     others: Callable[[], Iterable[NodeSource]],
-    launching: Launching,
+    launching: LaunchSnapshot,
     me: str,
     own: frozenset[str],
 ) -> Findings:
@@ -121,7 +121,7 @@ def _desired(
 class _SourceChecker:
     """Verdicts on LaunchSources."""
 
-    def __init__(self, launching: Launching, node_sources: Callable[[], Sequence[NodeSource]]) -> None:
+    def __init__(self, launching: LaunchSnapshot, node_sources: Callable[[], Sequence[NodeSource]]) -> None:
         self._launching = launching
         self._node_sources = node_sources
         self._all: dict[tuple[str, ...], dict[str, set[Any]]] | None = None
@@ -323,7 +323,7 @@ class _Launched(msgspec.Struct, frozen=True):
 
 
 def _targets(
-    node_sources: Iterable[NodeSource], launching: Launching
+    node_sources: Iterable[NodeSource], launching: LaunchSnapshot
 ) -> dict[tuple[str, ...], dict[str, set[Any]]]:
     """By source: option -> values that nodes from there should have. Options in conflict have no value."""
     found: dict[tuple[str, ...], dict[str, set[Any]]] = {}
@@ -336,7 +336,7 @@ def _targets(
     return found
 
 
-def _keys(launch: LaunchSource, launching: Launching) -> Iterable[tuple[str, ...]]:
+def _keys(launch: LaunchSource, launching: LaunchSnapshot) -> Iterable[tuple[str, ...]]:
     if launch.kind == "EC2NodeClass":
         yield ("class", launch.name)
     elif launch.kind == "EKSTemplate":

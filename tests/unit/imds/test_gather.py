@@ -24,7 +24,7 @@ from caretaker.imds.gather import PolicyReader
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchResult
-from caretaker.imds.launching import Launching
+from caretaker.imds.launching import LaunchSnapshot
 from caretaker.imds.plan import Policy, plan
 from caretaker.imds.resource import ParsedPolicy
 
@@ -66,7 +66,7 @@ def read(mode: str = "Enforce", region: str = "") -> ParsedPolicy:
 
 class _NoSources:
     async def get(self, *_: Any) -> LaunchResult:
-        return LaunchResult(Launching())
+        return LaunchResult(LaunchSnapshot())
 
 
 NO_SOURCES: Any = _NoSources()

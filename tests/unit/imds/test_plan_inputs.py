@@ -17,7 +17,7 @@ from caretaker.api.imds import (
     Selector,
 )
 from caretaker.api.times import format_micros, parse_time
-from caretaker.imds.launching import Launching, ScalingGroup, Template, TemplateRef, Version
+from caretaker.imds.launching import LaunchSnapshot, ScalingGroup, Template, TemplateRef, Version
 from caretaker.imds.plan import Plan, Policy
 from caretaker.imds.probe import Finding, ProbeState
 from caretaker.imds.verify import Probing
@@ -37,7 +37,7 @@ from unit.imds.test_plan import (
 
 HERE = "eu-west-1"
 LAUNCHERS = (TemplateRef("lt-1", "$Latest"),)
-LAUNCHING = Launching(
+LAUNCHING = LaunchSnapshot(
     {(HERE, name): ScalingGroup(name, LAUNCHERS) for name in ("spot", "web", "far")},
     {(HERE, "lt-1"): Template("lt-1", {1: Version(1, {"HttpPutResponseHopLimit": 1})}, 1, 1, "")},
 )

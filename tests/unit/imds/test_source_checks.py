@@ -8,7 +8,7 @@ from caretaker.api.imds import MAX_COMMAND, GroupStatus, Options, SourceStatus
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import (
-    Launching,
+    LaunchSnapshot,
     ScalingGroup,
     Template,
     TemplateRef,
@@ -38,8 +38,8 @@ def template(*blocks: dict[str, Any], default: int = 1, stack: str | None = "", 
     return Template(name, versions, len(blocks), default, stack)
 
 
-def known(*templates: Any, group: ScalingGroup | None = None, **more: Any) -> Launching:
-    return Launching(
+def known(*templates: Any, group: ScalingGroup | None = None, **more: Any) -> LaunchSnapshot:
+    return LaunchSnapshot(
         {} if group is None else {(HERE, group.name): group},
         {(HERE, one.id): one for one in templates},
         **more,
@@ -51,7 +51,11 @@ def of_group(version: str, stack: str = "") -> ScalingGroup:
 
 
 def found(
-    known: Launching, group: tuple[str, str] = SPOT, *, observed: ObservedInstance | None = None, **ref: str
+    known: LaunchSnapshot,
+    group: tuple[str, str] = SPOT,
+    *,
+    observed: ObservedInstance | None = None,
+    **ref: str,
 ) -> Findings:
     node_sources = NodeSources()
     node_sources.add((group,), InstanceRef("i-1", HERE, **ref), observed or ObservedInstance(Options()), ME)  # type: ignore[arg-type]
@@ -116,7 +120,7 @@ NODEGROUP = (
     "--launch-template "
 )
 
-STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] = {
+STATES: dict[str, tuple[LaunchSnapshot, tuple[str, str], dict[str, Any], str, str]] = {
     "$Latest, as it should be": (
         known(template(BAD, GOOD), group=of_group("$Latest")),
         SPOT,
@@ -198,10 +202,10 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
         f"{REST}{same(1, 1)}{CREATE}1{DATA}",
     ),
     "a launch configuration": (known(group=ScalingGroup("spot")), SPOT, {}, "Unsupported", ""),
-    "a group that is gone": (Launching({(HERE, "spot"): None}), SPOT, {}, "Unsupported", ""),
-    "a group that could not be looked at": (Launching(), SPOT, {}, "Unknown", ""),
+    "a group that is gone": (LaunchSnapshot({(HERE, "spot"): None}), SPOT, {}, "Unsupported", ""),
+    "a group that could not be looked at": (LaunchSnapshot(), SPOT, {}, "Unknown", ""),
     "a template that is gone": (
-        Launching({(HERE, "spot"): of_group("1")}, {(HERE, "lt-1"): None}),
+        LaunchSnapshot({(HERE, "spot"): of_group("1")}, {(HERE, "lt-1"): None}),
         SPOT,
         {},
         "Unsupported",
@@ -265,7 +269,7 @@ STATES: dict[str, tuple[Launching, tuple[str, str], dict[str, Any], str, str]] =
 
 @pytest.mark.parametrize(("known", "group", "node", "state", "command"), STATES.values(), ids=STATES.keys())
 def test_state_and_command(
-    known: Launching, group: tuple[str, str], node: Any, state: str, command: str
+    known: LaunchSnapshot, group: tuple[str, str], node: Any, state: str, command: str
 ) -> None:
     observed = {"observed": ObservedInstance(Options(), group="spot")} if group is SPOT else {}
     made = found(known, group, **{**observed, **node})
@@ -398,7 +402,7 @@ def test_a_template_whose_nodes_should_differ_has_no_command() -> None:
         (("AutoScalingGroup", "b"),), InstanceRef("i-2", HERE), ObservedInstance(Options(), group="b"), three
     )
     refs = (TemplateRef("lt-1", "$Latest"),)
-    one = Launching(
+    one = LaunchSnapshot(
         {(HERE, "spot"): ScalingGroup("spot", refs), (HERE, "b"): ScalingGroup("b", refs)},
         {(HERE, "lt-1"): template(BAD)},
     )
@@ -456,7 +460,7 @@ def test_groups_are_told_by_what_is_known_and_sources_are_counted_once() -> None
     groups[HERE, "c"] = ScalingGroup("c")
     groups[HERE, "e"] = ScalingGroup("e", (TemplateRef("lt-2", "1"),))
     templates = {(HERE, "lt-1"): template(BAD), (HERE, "lt-2"): template(GOOD, name="lt-2")}
-    made = audit(node_sources, tuple, Launching(groups, templates, {"default": Options(1)}), "me", OWN)
+    made = audit(node_sources, tuple, LaunchSnapshot(groups, templates, {"default": Options(1)}), "me", OWN)
     assert made.groups["AutoScalingGroup", "e"].state == "Compliant"
     assert made.wrong == (
         "AutoScalingGroup/a: Drifted",
@@ -511,7 +515,7 @@ def of_two(latest: Version, pinned: str = "1") -> Findings:
     """`spot` refers to version 1, which is not as it should be; `web` follows $Latest, which is."""
     template = Template("lt-1", {1: Version(1, BAD, "old"), 2: latest}, 2, 1, "")
     groups = {"spot": pinned, "web": "$Latest"}
-    launching = Launching(
+    launching = LaunchSnapshot(
         {
             (HERE, name): ScalingGroup(name, (TemplateRef("lt-1", version),))
             for name, version in groups.items()
@@ -537,7 +541,7 @@ def of_three(version: str, *blocks: dict[str, Any]) -> SourceStatus:
     """`spot` should have another hop limit, `a` and `b` different values of another option."""
     names = ("spot", "a", "b")
     refs = [TemplateRef("lt-1", reference) for reference in (version, "$Latest", "$Latest")]
-    launching = Launching(
+    launching = LaunchSnapshot(
         {(HERE, name): ScalingGroup(name, (one,)) for name, one in zip(names, refs, strict=True)},
         {(HERE, "lt-1"): template(*blocks)},
     )
@@ -619,7 +623,7 @@ def test_a_group_that_follows_what_is_as_it_should_be_is_not_asked_for_a_refresh
     """The command changes nothing for `web`, and need not wait for its instance refresh."""
     good, bad = (TemplateRef(name, "$Latest") for name in ("good", "bad"))
     groups = {"spot": (good, bad), "web": (good,), "old": (bad,)}
-    launching = Launching(
+    launching = LaunchSnapshot(
         {(HERE, name): ScalingGroup(name, refs) for name, refs in groups.items()} | {(HERE, "gone"): None},
         {(HERE, name): template(block, name="lt-1") for name, block in (("good", GOOD), ("bad", BAD))},
     )
@@ -629,7 +633,7 @@ def test_a_group_that_follows_what_is_as_it_should_be_is_not_asked_for_a_refresh
 def test_a_template_that_a_group_refers_to_by_name_is_told_by_its_id() -> None:
     for block, state in ((BAD, "Drifted"), (GOOD, "Compliant")):
         group = ScalingGroup("spot", (TemplateRef("workers", "$Latest"),))
-        launching = Launching({(HERE, "spot"): group}, {(HERE, "workers"): template(block)})
+        launching = LaunchSnapshot({(HERE, "spot"): group}, {(HERE, "workers"): template(block)})
         source = found(launching).groups[SPOT]
         assert (source.state, source.launch_template) == (state, "lt-1")
 
@@ -648,5 +652,7 @@ def test_groups_that_follow_the_same_have_the_same_command() -> None:
             ObservedInstance(Options(), group=name),
             ME,
         )
-    found = audit(node_sources, tuple, Launching(groups, {(HERE, "lt-1"): template(BAD)}), "me", OWN).groups
+    found = audit(
+        node_sources, tuple, LaunchSnapshot(groups, {(HERE, "lt-1"): template(BAD)}), "me", OWN
+    ).groups
     assert {one.mend for one in found.values()} == {f"{at_rest('a', 'b')}{same(1, 1)}{CREATE}1{DATA}"}

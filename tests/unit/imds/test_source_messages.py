@@ -7,7 +7,7 @@ import pytest
 from caretaker.api.imds import Options, SourceStatus
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.launching import Launching, ScalingGroup, Template, TemplateRef, Version
+from caretaker.imds.launching import LaunchSnapshot, ScalingGroup, Template, TemplateRef, Version
 from caretaker.imds.merge import PolicyOptions, merge
 from caretaker.imds.node_sources import NodeSources
 from caretaker.imds.source_checks import MAX_MESSAGE, Findings, audit
@@ -103,7 +103,9 @@ def test_what_is_known_of_a_source_is_told(name: str) -> None:
     )
 
 
-def of(*nodes: tuple[Any, InstanceRef, Any], launching: Launching, others: tuple[Any, ...] = ()) -> Findings:
+def of(
+    *nodes: tuple[Any, InstanceRef, Any], launching: LaunchSnapshot, others: tuple[Any, ...] = ()
+) -> Findings:
     """`nodes`: group, InstanceRef and wanted options."""
     mine, rest = NodeSources(), NodeSources()
     for node_sources, some in ((mine, nodes), (rest, others)):
@@ -126,7 +128,7 @@ def test_why_there_is_no_command_for_a_template_whose_nodes_should_differ_is_tol
     groups = {
         (HERE, name): ScalingGroup(name, (TemplateRef("lt-1", "$Default"),)) for name in ("spot", "web")
     }
-    launching = Launching(groups, {(HERE, "lt-1"): template(BAD)})
+    launching = LaunchSnapshot(groups, {(HERE, "lt-1"): template(BAD)})
     other = (WEB, SPOT_HERE, claim(3))
     source = of((SPOT, SPOT_HERE, ME), launching=launching, others=(other,)).groups[SPOT]
     assert (source.message, source.mend) == (f"{HOP}; {FOLLOW}; {CONTESTED}", "")
@@ -181,7 +183,7 @@ def test_why_no_version_is_made_that_others_would_come_from_is_told() -> None:
         (HERE, "spot"): ScalingGroup("spot", (TemplateRef("lt-1", "1"),)),
         (HERE, "web"): ScalingGroup("web", (TemplateRef("lt-1", "$Latest"),)),
     }
-    launching = Launching(groups, {(HERE, "lt-1"): made})
+    launching = LaunchSnapshot(groups, {(HERE, "lt-1"): made})
     other = (WEB, SPOT_HERE, ME)
     source = of((SPOT, SPOT_HERE, ME), launching=launching, others=(other,)).groups[SPOT]
     assert source.message == (
