@@ -1,15 +1,15 @@
 """Daemon threads that make blocking calls for the event loop.
 
-Inputs: functions without arguments. Not concurrent.futures: the interpreter joins its threads on the way
-out, so that one long poll of 20 s would delay every exit by up to as much.
+Inputs: functions without arguments. Not an executor of concurrent.futures: the interpreter joins its threads
+on the way out, so that one long poll of 20 s would delay every exit by up to as much.
 """
 
 import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Final, TypeVar
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -44,14 +44,9 @@ class DaemonPool:
         Cancelled before a thread has started it, it is never called; cancelled later, it runs to its end and
         its result is dropped. RuntimeError after close().
         """
-        loop = asyncio.get_running_loop()
-        job = _Job(function, loop.create_future(), loop, owner)
+        job = _Job(function, owner, Future())
         self._submit(job)
-        try:
-            return await job.future  # type: ignore[no-any-return]
-        except asyncio.CancelledError:
-            job.cancelled = True
-            raise
+        return await asyncio.wrap_future(job.future)
 
     def close(self) -> None:
         """Accept no further jobs. Idle threads end now, the others after their function; close() waits for
@@ -120,37 +115,19 @@ class DaemonPool:
             return self._work.popleft()
 
 
-class _Job:
+class _Job(NamedTuple):
     """One function on its way through a thread and back."""
 
-    def __init__(
-        self,
-        function: Callable[[], Any],
-        future: asyncio.Future[Any],
-        loop: asyncio.AbstractEventLoop,
-        owner: str,
-    ) -> None:
-        self.function = function
-        self.future = future
-        self.loop = loop
-        self.owner = owner
-        self.cancelled = False
+    function: Callable[[], Any]
+    owner: str
+    future: "Future[Any]"
 
     def work(self) -> None:
-        if self.cancelled:
+        if not self.future.set_running_or_notify_cancel():
             return
         try:
             result = self.function()
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
-            self._deliver(self.future.set_exception, error)
+            self.future.set_exception(error)
         else:
-            self._deliver(self.future.set_result, result)
-
-    def _deliver(self, settle: Callable[[Any], None], outcome: Any) -> None:
-        # The loop may have ended during the call: then no task awaits the result.
-        with suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self._settle, settle, outcome)
-
-    def _settle(self, settle: Callable[[Any], None], outcome: Any) -> None:
-        if not self.future.done():
-            settle(outcome)
+            self.future.set_result(result)
