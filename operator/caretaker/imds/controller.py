@@ -288,10 +288,6 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
     def _key(self, snapshot: Snapshot) -> Key:
         return Key(KIND, "", snapshot.status_input.read.meta.name)
 
-    def path(self, key: Key) -> str:
-        """See resource.py."""
-        return IMDS_POLICY.path(name=key.name)
-
     def subject(self, snapshot: Snapshot) -> Subject:
         """The resource."""
         return Subject(snapshot.status_input.read.meta, snapshot.status_input.read.status)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from caretaker.api import durations
+from caretaker.api.durations import seconds_of
 from caretaker.api.imds import Spec, Status
 from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import User
@@ -69,10 +69,10 @@ def read(raw: RawPolicy) -> ParsedPolicy:
     try:
         spec = msgspec.json.decode(raw.spec, type=Spec)
         _check(spec)
-        resync = _seconds("resyncInterval", spec.resync_interval)
-        soak = _seconds("safety.canary.soak", spec.safety.canary.soak)
-        pending = _seconds("pendingTimeout", spec.pending_timeout)
-        interval = _seconds("verification.interval", spec.verification.interval)
+        resync = seconds_of("resyncInterval", spec.resync_interval)
+        soak = seconds_of("safety.canary.soak", spec.safety.canary.soak)
+        pending = seconds_of("pendingTimeout", spec.pending_timeout)
+        interval = seconds_of("verification.interval", spec.verification.interval)
     except ValueError as error:  # msgspec.ValidationError is one
         return ParsedPolicy(raw.metadata, status, None, invalid=str(error).replace("`$", "`spec"))
     return ParsedPolicy(raw.metadata, status, spec, resync, soak, pending, interval)
@@ -87,10 +87,3 @@ def _check(spec: Spec) -> None:
             f"spec.options.httpPutResponseHopLimit: {hops} is more than spec.safety.maxHopLimit "
             f"{spec.safety.max_hop_limit} lets Enforce set: raise that one, or lower this one"
         )
-
-
-def _seconds(field: str, text: str) -> float:
-    try:
-        return durations.seconds(text)
-    except ValueError as error:
-        raise ValueError(f"spec.{field}: {error}") from None
