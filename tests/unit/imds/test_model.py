@@ -54,7 +54,7 @@ class Machine(History):
             for asked in world.cluster.asked():
                 if number > 1 and asked.verification and not self.rests(asked):
                     world.apply(asked.name, verification={})
-                if number > 1 and world.ready(asked.name) == "DriftTooWide":
+                if number > 1 and asked.safety("maxDriftPercent", 100) < 100 and not self.rests(asked):
                     world.apply(asked.name, safety={**asked.spec["safety"], "maxDriftPercent": 100})
                 world.resume(asked.name)
             world.run(LONGEST / 3, until=self.settled)
