@@ -428,6 +428,7 @@ class History(RuleBasedStateMachine):
         still = [other for other in others if other in self.world.cluster.nodes]
         if still and worse:
             self.gets_worse(data.draw(st.sampled_from(still)), worse)
+            self.world.run(data.draw(st.sampled_from([0.0, 1_300.0])))
 
     def alike(self, node: str, other: str) -> bool:
         """Whether they are of one group."""
