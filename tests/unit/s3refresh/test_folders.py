@@ -110,6 +110,15 @@ def test_a_first_folder_too_long_for_any_call_is_everything() -> None:
         pytest.param(plain("/", "a"), plain("a/b"), False, id="a folder does not hold its children"),
         pytest.param(Scope(trees=frozenset({"a"})), plain("a/b"), True, id="a tree does"),
         pytest.param(Scope(trees=frozenset({"a"})), plain("ab"), False, id="a name that begins alike"),
+        pytest.param(
+            Scope(trees=frozenset({"a"})),
+            Scope(trees=frozenset({"a/b"})),
+            True,
+            id="a tree holds those within it",
+        ),
+        pytest.param(
+            Scope(trees=frozenset({"a/b"})), Scope(trees=frozenset({"a"})), False, id="and none above"
+        ),
         pytest.param(plain("a"), Scope(trees=frozenset({"a"})), False, id="a folder is no tree"),
         pytest.param(plain("a"), EVERYTHING, False, id="some is not all"),
         pytest.param(EMPTY, EMPTY, True, id="nothing is held by anything"),
