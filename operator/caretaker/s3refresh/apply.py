@@ -53,7 +53,8 @@ class Writer:
 
     async def before(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
         """The finalizer ends the pass if it has to change. Then claims and slots, before anything is awaited:
-        another resource must not take the same."""
+        another resource must not take the same. Raises Conflict if a stop has begun and the plan has calls:
+        none of them would be made, and the next pass plans none."""
         await self._keep_finalizer(key, snapshot)
         worker = self._shared.workers.get(key)
         if worker is not None and worker.uid != snapshot.read.meta.uid:  # another resource had this name
@@ -65,6 +66,8 @@ class Writer:
         await self._set_up(worker, snapshot)
         worker.memory.blocked_since = snapshot.blocked_since
         worker.memory.tracker.update(snapshot.plan_input.targets, snapshot.clock)
+        if self._shared.stopping and plan.calls:
+            raise Conflict("the operator stops")
 
     def _declare(self, key: Key, snapshot: Snapshot) -> None:
         """Raises Conflict if others have claimed or left its queues since the snapshot."""

@@ -14,6 +14,7 @@ from caretaker.api.objects import WireMeta
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey
 from caretaker.kube.errors import ApiError
+from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import apply, credentials, gather, worker
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
@@ -295,6 +296,26 @@ async def test_a_call_counts_until_it_cannot_be_accepted_any_more(
         AwsError(error_class, "Odd", "no", service="storagegateway", operation="RefreshCache")
     )
     assert await place.held(OTHER) == held
+    await place.kind.stop()
+
+
+async def test_a_pass_that_is_under_way_when_a_stop_begins_records_no_claim(clock: Clock) -> None:
+    """The next process would wait for minutes for the outcome of a call that is never made."""
+    place = Place(ApiServer(mine=spec_of("mine")), Aws(), clock)
+    await place.knows_its_shares(MINE)
+    snapshot = await place.kind.gather(MINE)
+    assert snapshot is not None
+    plan = place.kind.plan(snapshot)
+    assert [share.id for share, _ in plan.calls] == [NAME]
+    await place.kind.quiesce(10)
+    with pytest.raises(Conflict):
+        await place.kind.before(snapshot, plan)
+    await place.a_pass(MINE)
+    assert place.aws.calls == 0
+    await place.kind.stop()
+    place.restart()
+    await place.calls(MINE)
+    assert place.aws.calls == 1, "the next process makes it at once"
     await place.kind.stop()
 
 
