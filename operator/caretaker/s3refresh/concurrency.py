@@ -173,7 +173,8 @@ def busy_of(
     targets: Iterable[TargetState], shares: Mapping[str, Share], assume_after: float, now: float
 ) -> dict[str, int]:
     """Calls of these targets that count at their gateways: claimed, or in flight for less than
-    `assume_after` seconds."""
+    `assume_after` seconds. One that went to another endpoint than the share's has its turn there: it counts
+    nowhere, since only the endpoint can name its gateway."""
     return {group: len(calls) for group, calls in calls_of(targets, shares, assume_after, now, 0.0).items()}
 
 
@@ -187,13 +188,16 @@ def calls_of(
     """See busy_of(); Demand.busy, with the clock's time that is `now`."""
     found: dict[str, list[float]] = {}
     for target in targets:
-        if target.id not in shares or (target.claim is None and target.in_flight is None):
+        share = shares.get(target.id)
+        if share is None or (target.claim is None and target.in_flight is None):
+            continue
+        if target.last.endpoint != share.endpoint:
             continue
         accepted = math.inf
         if target.claim is None and target.in_flight is not None:
             accepted = target.in_flight.accepted_at - now + clock
         if clock - accepted < assume_after:
-            found.setdefault(shares[target.id].group, []).append(accepted)
+            found.setdefault(share.group, []).append(accepted)
     return found
 
 

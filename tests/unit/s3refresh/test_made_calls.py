@@ -350,6 +350,12 @@ async def test_the_call_to_an_endpoint_counts_there_and_nowhere_else(
     change(place.api)
     await place.answered()
     await place.a_pass(MINE)
+    if change in (unchanged, no_endpoint):  # it finds the share anew
+        await place.knows_its_shares(MINE)
+        await place.a_pass(MINE)
+        await place.knows_its_shares(THIRD)
+        free = [list((await place.inputs(key)).free.values()) for key in (OTHER, THIRD)]
+        assert free == [[0 if change is unchanged else 1], [1]], "nor does it take a turn elsewhere"
     if restarted:
         await place.kind.stop()
         place.restart()
