@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.s3refresh import Filter, Spec
+from caretaker.api.s3refresh import Filter, Spec, TargetStatus
 from caretaker.kube.errors import or_none
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.tasks import in_pieces
@@ -84,13 +84,12 @@ class Arrivals(msgspec.Struct, frozen=True):
             pass
         return replace(self, discovery=discovery, matches=matcher.matches(), concerned=concerned)
 
-    async def joined(self, targets: Iterable[TargetState]) -> "Arrivals":
+    async def joined(self, records: Iterable[TargetStatus], now: float) -> "Arrivals":
         """Joins the scopes that were found with those on record. It yields as with_matches() does: many
-        records may be full, and reducing each takes a while."""
+        records may be full, and reading and reducing each takes a while. The others are not read."""
         found = dict(self.matches.found)
-        async for target in in_pieces(targets):
-            if target.id in found:
-                found[target.id] = joined(target, found[target.id])
+        async for record in in_pieces(one for one in records if one.id in found):
+            found[record.id] = joined(resource.decode_target(record, now), found[record.id])
         return replace(self, matches=replace(self.matches, found=found))
 
 
@@ -152,7 +151,7 @@ class Reader:
         places = {one.id: one.location for one in read.status.targets}
         discovery = _state(worker, setup, read).discovery.located(places)
         came = await came.with_matches(read.spec, discovery)
-        came = await came.joined(resource.targets_of(read, time.time()))
+        came = await came.joined(read.status.targets, time.time())
         return self._snapshot(key, read, _state(worker, setup, read), setup, came)
 
     async def resource(self, key: Key) -> RawRefresh | None:
