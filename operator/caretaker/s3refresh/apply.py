@@ -143,13 +143,13 @@ class Writer:
         return made
 
     async def _set_up(self, worker: Worker, snapshot: Snapshot) -> None:
-        """Have the resource's tasks run as its spec says."""
+        """Have the resource's tasks run as its spec says. Once a stop has begun, none begin any more."""
         setup, read, of = snapshot.setup, snapshot.read, self._of
         if read.spec is None or setup.config is None:
             if worker.config is not None:
                 await worker.pause()
             return
-        if worker.config != setup.config:
+        if worker.config != setup.config and not self._shared.stopping:
             shared = self._lookups, self._call_slots
             tools = Tools(of.aws, of.client, read.meta, setup.keys, of.egress_allow, *shared)
             sqs = of.aws.sqs(setup.config.source.target)
@@ -200,7 +200,7 @@ class Writer:
             ending.add_done_callback(self._endings.discard)
 
     def begin_no_call(self) -> None:
-        """A stop is near. Calls that wait for a slot are not made."""
+        """A stop is near. Calls that wait for a slot are not made, and no queue begins to be read."""
         self._shared.stopping = True
         for worker in self._shared.workers.values():
             worker.calls.stopping = True

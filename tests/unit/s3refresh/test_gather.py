@@ -122,6 +122,20 @@ async def test_before_the_status_its_tasks_begin_and_its_queue_is_claimed() -> N
     assert tasks() == set()
 
 
+async def test_once_a_stop_has_begun_a_pass_under_way_begins_no_tasks() -> None:
+    """They would read its queue until the process ends."""
+    kind = kind_of(ApiServer(), [])
+    snapshot = await kind.gather(KEY)
+    assert snapshot is not None
+    await kind.quiesce(10)
+    await kind.before(snapshot, kind.plan(snapshot))
+    assert tasks() == set()
+    await kind.stop()
+    await kind.before(snapshot, kind.plan(snapshot))
+    assert tasks() != set(), "when it leads again they begin"
+    await kind.stop()
+
+
 async def test_a_pass_shows_its_targets_before_its_status_is_written() -> None:
     kind = kind_of(ApiServer(), [])
     snapshot = await kind.gather(KEY)
