@@ -333,11 +333,12 @@ def completion_due(target: TargetState, options: DebounceOptions, now: float) ->
     return min(target.in_flight.accepted_at, now) + wait
 
 
-def size(target: TargetState) -> int:
-    """Bytes of the folders on record, about."""
+def size(target: TargetState, endpoint: str = "") -> int:
+    """Bytes of the folders and the endpoint on record, about. `endpoint`: of the next call."""
     requests = [part.request.scope for part in (target.claim, target.in_flight) if part is not None]
     waiting = [one.scope for one in (target.dirty, target.dirty and target.dirty.later) if one is not None]
-    return sum(folders.size(scope) for scope in (*requests, *waiting))
+    urls = max(folders.length(url) if url else 0 for url in (target.last.endpoint, endpoint))
+    return urls + sum(folders.size(scope) for scope in (*requests, *waiting))
 
 
 def widened(target: TargetState) -> TargetState:

@@ -56,7 +56,7 @@ def plan(inputs: PlanInput) -> Plan:
     if inputs.expired:
         _mark_all(inputs, targets)
     _time(inputs, targets)
-    _fit(targets)
+    _fit(inputs, targets)
     if not inputs.suspended:
         _resume(inputs, targets, result)
         _claim(inputs, targets, result)
@@ -224,15 +224,16 @@ def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
     return replace(inputs, discovery=replace(discovery, complete=False, shares=admitted))
 
 
-def _fit(targets: dict[str, TargetState]) -> None:
+def _fit(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """The record of all targets has to fit into one object: the largest scopes become everything."""
-    sizes = {target.id: debounce.size(target) for target in targets.values()}
+    urls = {share.id: share.endpoint for share in inputs.discovery.shares}
+    sizes = {name: debounce.size(target, urls.get(name, "")) for name, target in targets.items()}
     total = sum(sizes.values())
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
         if total <= MAX_RECORD_BYTES:
             return
         targets[name] = debounce.widened(targets[name])
-        total -= sizes[name] - debounce.size(targets[name])
+        total -= sizes[name] - debounce.size(targets[name], urls.get(name, ""))
 
 
 # ---------------------------------------------------------------- time

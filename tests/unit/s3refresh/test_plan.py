@@ -177,6 +177,9 @@ def long_names(number: int) -> frozenset[str]:
     return frozenset(f"{n:02}{'x' * 1019}" for n in range(number))
 
 
+ENDPOINT = f"https://gateways.example/{'&' * 2000}"
+
+
 @pytest.mark.parametrize(("more", "widened"), [(0, 0), (1, 1)])
 def test_records_of_exactly_the_largest_size_stay(more: int, widened: int) -> None:
     targets = [
@@ -187,6 +190,21 @@ def test_records_of_exactly_the_largest_size_stay(more: int, widened: int) -> No
     shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
     made = planned(*targets, shares=shares, suspended=True)
     assert sum(target.dirty == DirtyScope(NOW, EVERYTHING) for target in made.targets) == widened
+
+
+@pytest.mark.parametrize(
+    ("called", "found"),
+    [(ENDPOINT, ""), ("", ENDPOINT)],
+    ids=["of the last call", "of the next call"],
+)
+def test_an_endpoint_takes_room_on_record_too(called: str, found: str) -> None:
+    """It has up to 2,048 characters, in each of 64 records."""
+    last, dirty = LastCall(NOW - 999, endpoint=called), DirtyScope(NOW, Scope(folders=long_names(16)))
+    targets = [TargetState(f"t{n:02}", dirty=dirty, last=last) for n in range(47)]
+    shares = tuple(Share(target.id, "", "c", group="g", endpoint=found) for target in targets)
+    made = planned(*targets, shares=shares, suspended=True)
+    kept = [target for target in made.targets if target.dirty == dirty]
+    assert len(kept) == 13, "a URL of 2,000 & takes 12 KB, and folders take 16 KiB each"
 
 
 def test_what_is_refreshed_now_stays_on_record_and_counts() -> None:
