@@ -26,7 +26,7 @@ from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, OTHERS_SECONDS, bus
 from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import max_age
 from caretaker.s3refresh.debounce import TargetState
-from caretaker.s3refresh.folders import Scope
+from caretaker.s3refresh.folders import ROOT, Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
 from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.queue_view import QueueView
@@ -50,6 +50,8 @@ from caretaker.s3refresh.worker import Worker, WorkerState
 # How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
 FLUSH_SECONDS: Final = 300.0
 SLICE: Final = 100  # events that are matched in one step
+# Makes `later` everything where all=True would make the closed part everything, too.
+_WHOLE_LATER: Final = Scope(trees=frozenset((ROOT,)))
 
 
 class Arrivals(msgspec.Struct, frozen=True):
@@ -100,7 +102,9 @@ def joined(target: TargetState, scope: Scope) -> Scope:
         return scope
     if not before.closed:
         return after.scope
-    return scope if after.later is None or after.later.scope.all else after.later.scope
+    if after.later is None:
+        return scope
+    return _WHOLE_LATER if after.later.scope.all else after.later.scope
 
 
 def _matching(

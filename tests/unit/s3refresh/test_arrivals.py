@@ -13,7 +13,7 @@ from caretaker.runtime import tasks
 from caretaker.s3refresh import debounce
 from caretaker.s3refresh.debounce import DirtyScope, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
-from caretaker.s3refresh.folders import MAX_FOLDERS, Scope
+from caretaker.s3refresh.folders import EVERYTHING, MAX_FOLDERS, Scope
 from caretaker.s3refresh.gather import SLICE, Arrivals, joined
 from caretaker.s3refresh.match import STEP, Matches, of_buckets
 from caretaker.s3refresh.receiver import PASS_EVENTS
@@ -114,6 +114,23 @@ def test_a_scope_that_is_joined_marks_a_target_as_it_does_alone(
     for dirty in (DirtyScope(NOW, waits, closed, later), None):
         target = TargetState("s", dirty=dirty)
         assert debounce.mark(target, joined(target, scope), NOW) == debounce.mark(target, scope, NOW)
+
+
+def flat(letter: str) -> Scope:
+    """Two of them together are everything."""
+    return Scope(folders=frozenset(f"{letter}{n}" for n in range(MAX_FOLDERS - 1)))
+
+
+def test_later_changes_that_become_everything_are_reduced_before_the_plan() -> None:
+    """To reduce them again took the plan 1 ms for each target."""
+    dirty = DirtyScope(NOW, flat("a"), closed=True, later=DirtyScope(NOW, flat("b")))
+    target, scope = TargetState("s", dirty=dirty), flat("c")
+    short = joined(target, scope)
+    assert len(short.folders) + len(short.trees) == 1
+    marked = debounce.mark(target, short, NOW)
+    assert marked == debounce.mark(target, scope, NOW)
+    everything = DirtyScope(NOW, EVERYTHING)
+    assert marked.dirty == DirtyScope(NOW, flat("a"), closed=True, later=everything)
 
 
 @pytest.mark.parametrize("count", [MANY, 1])
