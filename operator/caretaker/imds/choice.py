@@ -120,6 +120,18 @@ def restore(instances: Mapping[str, CheckedInstance], record: Record, inputs: En
     return pick.choice(record.canaries.keys())
 
 
+def full(record: Record, inputs: EnforceInput) -> str:
+    """The start of a message: why status has no room for a canary; "" = it has."""
+    count = sum(len(group.instances) for group in record.changed)
+    if MAX_CHANGED + MAX_CANARIES - count >= inputs.canary_instances:
+        return ""
+    return (
+        f"{count} changed instances are watched until their change has passed, and status has room for "
+        f"{MAX_CHANGED + MAX_CANARIES} with those of canaries: set spec.mode to Audit and back to Enforce, "
+        "which ends the watches; "
+    )
+
+
 def asks(cases: Sequence[Case], writes: Sequence[Write], inputs: EnforceInput) -> tuple[Write, ...]:
     """The first write, and others spread over all that is left: a denial may be due to tags, which neighbours
     in the list often share."""

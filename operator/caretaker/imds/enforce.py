@@ -21,7 +21,7 @@ from caretaker.imds.canary_record import Fault, Record, status
 from caretaker.imds.cases import Case, Cases, attempt_of, concerns
 from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.change_state import runs
-from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, has_room, joins, restore
+from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, full, has_room, joins, restore
 from caretaker.imds.drift import change_of
 from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, Held, recorded
 from caretaker.imds.passed import held_by_others
@@ -281,7 +281,7 @@ def _phase(
     if follow or not (left or running):
         return Reason.CHANGING, message
     if not running:
-        return _no_canary(cases, message)
+        return _no_canary(cases, full(record, inputs) + message)
     first = min(
         running, key=lambda one: (bool(_unprobed(one, inputs)), one.phase == "Soaking", one.kind, one.name)
     )

@@ -392,6 +392,8 @@ def test_a_canary_waits_where_status_has_no_room_to_watch_its_instances(watches:
     there = [found(number, GOOD) for number in range(1_000, 1_000 + count)]
     made = enforce([found(1), *there], inputs(canary=None, watched=full))
     assert [one.instance for one in made.writes] == ["i-1"] * chooses
+    assert ("2000 changed instances are watched" in made.message) is not chooses
+    assert ("set spec.mode to Audit and back to Enforce" in made.message) is not chooses
 
 
 def test_one_that_joins_in_a_group_whose_change_has_passed_is_changed_at_once() -> None:
