@@ -33,7 +33,7 @@ from caretaker.imds.change_state import BACK, ChangeState, carried, change_state
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
-from caretaker.imds.passed import held_by_others, may_have, passed_changes, still_wanted
+from caretaker.imds.passed import ToCome, held_by_others, passed_changes, still_wanted
 from caretaker.imds.safety_checks import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
 
@@ -74,7 +74,6 @@ class _Step:
         self._blocked = blocked
         self._inputs = inputs
         self._others = others
-        self._every = every
         self._now = format_time(inputs.wall)
         self._canaries: dict[Group, GroupCanary] = {}
         self._held = held_by_others(every, inputs)
@@ -84,12 +83,12 @@ class _Step:
         self._unready: list[ChangedInstance] = []
         self._stale: list[CheckedInstance] = []
         self._unreported: list[CheckedInstance] = []
-        self._to_come: dict[tuple[Group, FieldChange], bool] = {}  # whether instances are left to change so
+        self._to_come = ToCome(every, blocked, inputs)
 
     def record(self) -> Record:
         # A reading of a skipped one decides nothing.
         stale = tuple(one for one in self._stale if one.result.state != "skipped")
-        lists = tuple(self._unready), stale, tuple(self._unreported)
+        lists = tuple({one.instance: one for one in self._unready}.values()), stale, tuple(self._unreported)
         return Record(self._canaries, self._passed, together(self._changed), tuple(self._faults), *lists)
 
     # ------------------------------------------------------------ canaries
@@ -103,8 +102,9 @@ class _Step:
     def _failed(self, canary: GroupCanary) -> GroupCanary:
         """While the breaker is open it is noted what has become of the instances: whoever closes it accepts
         that. Then those that still have a part of the change are watched."""
-        if self._inputs.breaker is None:
-            return canary
+        for one in canary.instances if self._inputs.breaker is None else ():  # an older version closed it
+            if self._part(one, canary.changes) and unready(one, self._instances[one.instance]):
+                self._unready.append(one)
         for one in canary.instances if self._inputs.closes else ():
             if one.applied and self._is_gone(one):
                 self._lose(canary, _fault(BreakerReason.INSTANCE_LOST, one, _LOST))
@@ -117,11 +117,14 @@ class _Step:
         return msgspec.structs.replace(canary, instances=self._noted(canary))
 
     def _noted(self, canary: GroupCanary) -> tuple[ChangedInstance, ...]:
-        """The instances of a failed canary. applied: it has a part of the change."""
-        return tuple(
-            msgspec.structs.replace(one, applied=bool(self._part(one, canary.changes)))
-            for one in canary.instances
-        )
+        """The instances of a failed canary. applied: it has, or may have, a part of the change."""
+        return tuple(msgspec.structs.replace(one, applied=self._has(one, canary)) for one in canary.instances)
+
+    def _has(self, one: ChangedInstance, canary: GroupCanary) -> bool:
+        """What is not known stays as it was noted last."""
+        if not self._is_unsure(one):
+            return bool(self._part(one, canary.changes))
+        return one.applied or (canary.phase != "Failed" and not self._was_refused(one, "unknown"))
 
     def _part(self, one: ChangedInstance, changes: tuple[FieldChange, ...]) -> tuple[FieldChange, ...]:
         """The changes that an instance of a failed canary has, or may have."""
@@ -130,9 +133,13 @@ class _Step:
         checked = self._instances[one.instance]
         if checked.result.state == "unknown":
             return changes if one.applied else ()
-        attempt = self._inputs.attempts.get(one.instance, ChangeAttempt())
-        sure = one.restored or gave_back(attempt, changes)
+        sure = one.restored or gave_back(self._inputs.attempts.get(one.instance, ChangeAttempt()), changes)
         return changes if self._is_early(one, checked) else carried(checked, changes, sure=sure)
+
+    def _is_unsure(self, one: ChangedInstance) -> bool:
+        """Whether it is not known what it has."""
+        checked = None if self._is_gone(one) else self._instances[one.instance]
+        return checked is not None and (checked.result.state == "unknown" or self._is_early(one, checked))
 
     def _is_gone(self, one: ChangedInstance) -> bool:
         checked = self._instances.get(one.instance)
@@ -305,8 +312,7 @@ class _Step:
             return None
         if self._inputs.closes and state != "unknown" and not _is_fresh(checked, self._inputs):
             self._stale.append(checked)
-        if one.applied and state in BACK:
-            self._set_back(group, one, checked)
+        if self._is_undone(group, one, state, checked):
             return None
         self._note_unreported(checked, state)
         if state == "applied" and not one.applied:
@@ -324,6 +330,23 @@ class _Step:
         since = token(checked) if checked.ready else one.ready_since
         return msgspec.structs.replace(one, at=at, ready_since=since, unready=is_unready)
 
+    def _is_undone(
+        self, group: ChangedGroup, one: ChangedInstance, state: ChangeState, checked: CheckedInstance
+    ) -> bool:
+        """Whether it had the change, and has it no more. A reversal by another client is a fault."""
+        if not one.applied or self._is_early(one, checked):
+            return False
+        left = state in ("left", "out") and checked.result.state != "skipped"
+        over = left and not carried(checked, group.changes)
+        back = state in BACK or (over and state == "out" and all(map(self._is_asked, group.changes)))
+        if back:
+            self._set_back(group, one, checked)
+        return over or back
+
+    def _is_asked(self, change: FieldChange) -> bool:
+        """Whether the spec has the value."""
+        return text(self._inputs.options.get(change.field)) == change.after
+
     def _over(
         self, group: ChangedGroup, one: ChangedInstance, state: ChangeState, checked: CheckedInstance
     ) -> bool:
@@ -339,17 +362,8 @@ class _Step:
 
     def _unproven(self, group: ChangedGroup, change: FieldChange) -> bool:
         """Whether instances of the group are left to change so, and this has not passed."""
-        key, inputs = ((group.kind, group.name), change), self._inputs
-        if key in self._passed or text(inputs.options.get(change.field)) != change.after:
-            return False
-        if key not in self._to_come:
-            self._to_come[key] = any(
-                change not in self._blocked.get(one.instance, ())
-                for one in self._every
-                if one.group == key[0] or (one.group == ("", "") and one.result.state == "unknown")
-                if may_have(one, change, inputs)
-            )
-        return self._to_come[key]
+        key = (group.kind, group.name), change
+        return key not in self._passed and self._is_asked(change) and self._to_come.has(*key)
 
     def _set_back(self, group: ChangedGroup, one: ChangedInstance, checked: CheckedInstance) -> None:
         """It may have a part of the changes left. Whoever closes the breaker may have reverted it before."""

@@ -1,6 +1,6 @@
 """The passed changes: what a canary has shown, and for how long that counts. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -96,3 +96,34 @@ def may_have(one: CheckedInstance, change: FieldChange, inputs: EnforceInput) ->
     if one.result.state == "unknown" or one.instance in inputs.others:
         return True
     return text(dict(one.observed.options.given()).get(change.field)) == change.before
+
+
+class ToCome:
+    """Whether instances of a group are left to change so. They are sorted by group once that is asked."""
+
+    def __init__(
+        self,
+        every: Sequence[CheckedInstance],
+        blocked: Mapping[str, Collection[FieldChange]],
+        inputs: EnforceInput,
+    ) -> None:
+        self._every, self._blocked, self._inputs = every, blocked, inputs
+        self._groups: dict[Group | None, list[CheckedInstance]] = {}  # None = in one that is not known
+        self._known: dict[tuple[Group | None, FieldChange], bool] = {}
+
+    def has(self, group: Group, change: FieldChange) -> bool:
+        if not self._groups:
+            for one in self._every:
+                self._groups.setdefault(one.group, []).append(one)
+                if one.group == ("", "") and one.result.state == "unknown":
+                    self._groups.setdefault(None, []).append(one)
+        return self._are_left(group, change) or self._are_left(None, change)
+
+    def _are_left(self, group: Group | None, change: FieldChange) -> bool:
+        if (group, change) not in self._known:
+            self._known[group, change] = any(
+                may_have(one, change, self._inputs)
+                for one in self._groups.get(group, ())
+                if change not in self._blocked.get(one.instance, ())
+            )
+        return self._known[group, change]

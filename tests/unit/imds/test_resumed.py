@@ -4,6 +4,7 @@ virtual time; the judge of world/judge.py looks at every change that is sent."""
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from unit.imds.test_incidents import GROUP_A, SPEC, A, back, canary
@@ -40,6 +41,17 @@ def changed(world: World) -> list[Instance]:
 def leaves(world: World, node: str) -> None:
     """Its node group, and with it the policy."""
     world.label(node, {LABELS[A[0]]: "b", TEAM: "x"})
+
+
+def halved(world: World) -> Instance:
+    """The other one of a canary of two, one of which was lost."""
+    world.apply("p", **TWO)
+    world.run(30.0)
+    lost, other = changed(world)
+    world.end(lost.node)
+    world.run(10.0)
+    assert breaker(world) == f"CanaryLost {lost.node}"
+    return other
 
 
 def left(world: World, spec: dict[str, Any] = ONE) -> str:
@@ -120,12 +132,7 @@ def test_a_canary_that_left_is_watched_for_minutes_where_nothing_is_left_to_chan
 
 def test_the_other_instances_of_a_failed_canary_are_watched_after_a_resume(world: World) -> None:
     """One of them was lost."""
-    world.apply("p", **TWO)
-    world.run(30.0)
-    lost, other = changed(world)
-    world.end(lost.node)
-    world.run(10.0)
-    assert breaker(world) == f"CanaryLost {lost.node}"
+    other = halved(world)
     world.resume("p")
     world.run(30.0)
     assert (breaker(world), len(changed(world))) == ("", 4)
@@ -141,12 +148,7 @@ def test_the_other_instances_of_a_failed_canary_are_watched_after_a_resume(world
 @pytest.mark.parametrize("reads", [True, False])
 def test_what_was_set_back_before_the_resume_stops_nothing(world: World, reads: bool) -> None:
     """As operations.md has it, though it was not read before."""
-    world.apply("p", **TWO)
-    world.run(30.0)
-    lost, other = changed(world)
-    world.end(lost.node)
-    world.run(10.0)
-    assert breaker(world) == f"CanaryLost {lost.node}"
+    other = halved(world)
     back(world, other.node)
     world.run(700.0 if reads else 5.0)
     world.resume("p")
@@ -208,3 +210,130 @@ def test_what_the_policy_itself_has_restored_stops_nothing_after_a_resume(world:
     assert breaker(world) == ""
     world.run(1_200.0)
     assert world.ready("p") == "Enforced"
+
+
+@pytest.mark.parametrize("process", ["restart", "change_leader"])
+@pytest.mark.parametrize("happens", ["it is terminated, its Node leaves", "its Node is not Ready"])
+def test_a_late_reading_after_a_resume_ends_no_watch(world: World, process: str, happens: str) -> None:
+    """EC2 describes an instance as it was before its change, to a process that has not sent it."""
+    world.ec2.applies_in = 0.0
+    world.run(200.0)
+    world.apply("p", **SLOW | {"safety": SAFETY | {"canary": {"instances": 2, "soak": "20m"}}})
+    world.run(60.0, until=lambda: len(changed(world)) == 2)
+    world.run(5.0)
+    lost, other = changed(world)
+    world.end(lost.node)
+    world.run(2.0)
+    assert breaker(world) == f"CanaryLost {lost.node}"
+    world.resume("p")
+    world.ec2.lag(8.0)
+    getattr(world.operator, process)()
+    world.run(60.0)
+    world.ec2.calm()
+    sent = len(changed(world))
+    WORSE[happens][0](world, other.node)
+    world.run(2_600.0)
+    assert (world.ready("p"), len(changed(world))) == (WORSE[happens][1], sent)
+
+
+@pytest.mark.parametrize("happens", ["it is terminated, its Node leaves", "its Node is not Ready"])
+def test_one_that_was_not_read_before_the_resume_is_watched(world: World, happens: str) -> None:
+    """Its region does not answer from before the first reading of its change."""
+    world.ec2.applies_in = 0.0
+    world.run(200.0)
+    world.apply("p", **TWO)
+    world.run(60.0, until=lambda: len(changed(world)) == 2)
+    lost, other = changed(world)
+    world.ec2.blind = ["away"] * 10_000
+    world.operator.restart()
+    world.run(1.0)
+    world.end(lost.node)
+    world.run(30.0)
+    assert breaker(world) == f"CanaryLost {lost.node}"
+    world.resume("p")
+    world.run(30.0)
+    assert breaker(world) == ""
+    world.ec2.calm()
+    WORSE[happens][0](world, other.node)
+    world.run(2_600.0)
+    assert (world.ready("p"), len(changed(world))) == (WORSE[happens][1], 2)
+
+
+def test_the_node_of_a_failed_canary_counts_where_an_older_version_closed_the_breaker(world: World) -> None:
+    """Which kept the failed canary, and watched nobody."""
+    other = halved(world)
+    world.cluster.set_ready(other.node, False)
+    world.run(5.0)
+    policy = world.cluster.policies["p"]
+    status = msgspec.json.decode(policy.status)
+    del status["breaker"]
+    status["changed"] = []
+    policy.status = msgspec.Raw(msgspec.json.encode(status))
+    world.judge.acted("p")
+    world.judge.opened.pop(policy.metadata.uid)
+    world.operator.restart()
+    world.run(300.0)
+    assert (world.ready("p"), len(changed(world))) == ("NodeNotReady", 2)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+@pytest.mark.parametrize("undoes", [True, False])
+def test_a_canary_that_left_and_is_set_back_opens_the_breaker_once(
+    world: World, ready: bool, undoes: bool
+) -> None:
+    """Not where the option is removed from the spec first."""
+    node = left(world, SLOW)
+    world.cluster.set_ready(node, ready)
+    world.run(60.0)
+    if undoes:
+        world.apply("p", options={"httpTokens": "optional"})
+        world.run(10.0)
+    back(world, node)
+    world.run(1_000.0)
+    assert breaker(world) == ("" if undoes else f"InstanceSetBack {node}")
+    world.resume("p")
+    world.run(4_000.0)
+    assert (world.ready("p"), breaker(world)) == ("Enforced", "")
+
+
+@pytest.mark.parametrize("eligible", [True, False])
+def test_the_loss_of_a_watched_one_opens_the_breaker_once(world: World, eligible: bool) -> None:
+    """While no other one is chosen: the Node of this one is not Ready, or those of all others are not."""
+    other = halved(world)
+    for node in [other.node] if eligible else [name for name in world.cluster.nodes if name != other.node]:
+        world.cluster.set_ready(node, False)
+    world.run(5.0)
+    world.resume("p")
+    world.run(60.0)
+    world.end(other.node)
+    world.run(5.0)
+    assert breaker(world) == f"InstanceLost {other.node}"
+    world.resume("p")
+    world.run(10.0)
+    assert breaker(world) == ""
+
+
+def test_a_restart_writes_nothing_of_a_failed_canary_that_was_set_back(world: World) -> None:
+    """An accepted loss stays so, too, though nothing was read since the restart."""
+    other = halved(world)
+    back(world, other.node)
+    world.run(700.0)
+    before = world.cluster.policies["p"].metadata.resource_version
+    assert not any(one.applied for one in world.cluster.status("p").canary.groups[0].instances)
+    world.operator.restart()
+    world.run(5.0)
+    assert world.cluster.policies["p"].metadata.resource_version == before
+    world.end(other.node)
+    world.resume("p")
+    world.run(10.0)
+    assert breaker(world) == ""
+
+
+def test_what_the_policy_itself_sets_back_is_no_reversal(world: World) -> None:
+    """By another spec, before the first one is applied again."""
+    halved(world)
+    world.apply("p", options={"httpPutResponseHopLimit": 1})
+    world.run(30.0)
+    world.apply("p", options={"httpPutResponseHopLimit": 2})
+    world.run(1_500.0)
+    assert (breaker(world), world.ready("p")) == ("", "Enforced")

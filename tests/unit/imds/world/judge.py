@@ -663,7 +663,8 @@ class Judge:
             for rule, happened, seen in self._worse(asked, sent, changed):
                 until = ends
                 forgiven = max(sent.forgiven, self.closed.get(asked.uid, 0.0) * (rule == "set back"))
-                if happened < sent.over and self._kept(sent, changed, happened):
+                has = rule != "not ready" or sent.options.items() & changed.last.options.items()
+                if happened < sent.over and has and self._kept(sent, changed, happened):
                     until = math.inf  # its change has not passed
                 looked = any(seen < at <= min(until, began) for at in self.passes[asked.uid])
                 if rule == "not ready":  # until it is Ready again
@@ -727,7 +728,8 @@ class Judge:
             yield "set back", back, back + late
 
     def _set_back(self, asked: Asked, sent: Sent, then: Any) -> bool:
-        """By a client other than ours, while the policy still wants the sent values."""
+        """By a client other than ours, while the policy still wants the sent values. One that no policy
+        selects any more has none of them."""
         if then.by:
             return False
         node = self._cluster.nodes.get(self._ec2.instances[sent.instance].node)
@@ -735,6 +737,9 @@ class Judge:
             return False
         asg = self._ec2.instances[sent.instance].asg
         wins = winners(self._cluster.asked(), node.labels, groups_of(node.labels, asg))
+        asks = sent.options.items() <= asked.options().items()
+        if asks and not sent.options.keys() & wins.keys():
+            return not sent.options.items() & then.options.items()
         return any(
             then.options[name] != value
             and name in wins
