@@ -409,10 +409,14 @@ class History(RuleBasedStateMachine):
         data=st.data(),
         fails=st.sampled_from(["leaves", "leaves", "moves", "ends", "is set back"]),
         stays=st.sampled_from([0.2, 20.0, 130.0, 400.0]),
+        unsure=st.sampled_from(["", "", "lag", "away"]),
         worse=st.sampled_from(["ends", "ends", "is gone", "is not ready", "is set back", ""]),
     )
-    def a_canary_fails_and_gets_worse(self, data: Any, fails: str, stays: float, worse: str) -> None:
-        """Or another one of the same canary, once a person has resumed its policy."""
+    def a_canary_fails_and_gets_worse(
+        self, data: Any, fails: str, stays: float, unsure: str, worse: str
+    ) -> None:
+        """Or another one of the same canary, once a person has resumed its policy. Another process may read
+        late, or nothing, at first."""
         name, node = data.draw(st.sampled_from(self.canaries()))
         others = [other for who, other in self.canaries() if who == name and self.alike(other, node)]
         labels = self.world.cluster.nodes[node].labels
@@ -424,6 +428,12 @@ class History(RuleBasedStateMachine):
             self.gets_worse(node, fails)
         self.world.run(70.0 if fails == "is set back" else 5.0)
         self.world.resume(name)
+        if unsure == "lag":
+            self.world.ec2.lag(8.0)
+            self.world.operator.change_leader()
+        elif unsure == "away":
+            self.world.ec2.blind = ["away"] * 6
+            self.world.operator.restart()
         self.world.run(stays)
         still = [other for other in others if other in self.world.cluster.nodes]
         if still and worse:
