@@ -91,8 +91,8 @@ def prepared(
 
 
 def prepared_text(limit: int, prepare: Callable[[str], Any], call: Callable[[Any], Any]) -> Inputs:
-    """prepared() of a text."""
-    return _prepared(of_text(limit, prepare), call)
+    """prepared() of a text from JSON, which has no lone surrogates: decoders refuse them."""
+    return _prepared(of_text(limit, lambda text: prepare(text.encode(errors="replace").decode())), call)
 
 
 def _prepared(raw: Inputs, call: Callable[[Any], Any]) -> Inputs:
