@@ -90,7 +90,7 @@ def _right(verb: str, about: dict[str, Any]) -> Right:
 def _events(cluster: Cluster, user: str) -> Iterator[dict[str, Any]]:
     lines = cluster.audit_log.read_text().splitlines(keepends=True)
     events = (json.loads(line) for line in lines if f'"{user}"' in line and line.endswith("\n"))
-    return (event for event in events if event["user"]["username"] == user)
+    return (event for event in events if event["user"].get("username") == user)
 
 
 def unused(grants: Iterable[Right], uses: Iterable[Right]) -> list[str]:

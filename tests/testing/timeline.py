@@ -137,9 +137,10 @@ def _logs() -> Iterator[Line]:
 def _audited(file: Path) -> Iterator[Line]:
     for line in file.read_text(errors="replace").splitlines():
         event = _parsed(line)  # the last one may be half written
-        if not event or event["user"]["username"] == _ITSELF or _HEARTBEATS in event["requestURI"]:
+        name = event.get("user", {}).get("username", "")  # none: it was answered before it was authenticated
+        if not event or name == _ITSELF or _HEARTBEATS in event["requestURI"]:
             continue
-        user = event["user"]["username"].rpartition(":")[2]
+        user = name.rpartition(":")[2] or "nobody"
         began, ended = _epoch(event["requestReceivedTimestamp"]), _epoch(event["stageTimestamp"])
         words = f"{user} {event['verb']} {event['requestURI']}"
         code = event.get("responseStatus", {}).get("code", 0)
