@@ -37,8 +37,7 @@ from caretaker.s3refresh import snapshot as refresh_snapshot
 from caretaker.s3refresh.debounce import DirtyScope, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent, Parsed
 from caretaker.s3refresh.folders import MAX_BYTES, MAX_FOLDERS, Scope, length, of_folder, union
-from caretaker.s3refresh.gather import joined
-from caretaker.s3refresh.match import EventMatcher, Matches, Share, by_bucket
+from caretaker.s3refresh.match import EventMatcher, Matches, Share, by_bucket, joined
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from fuzz import fleet

@@ -20,14 +20,12 @@ from caretaker.kube.errors import or_none
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import debounce, queue_view, resource
+from caretaker.s3refresh import queue_view, resource
 from caretaker.s3refresh.admission import access_of
 from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, OTHERS_SECONDS, busy_of
 from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import max_age
-from caretaker.s3refresh.debounce import TargetState
-from caretaker.s3refresh.folders import ROOT, Scope
-from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket
+from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket, joined
 from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.receiver import PASS_EVENTS
@@ -50,8 +48,6 @@ from caretaker.s3refresh.worker import Worker, WorkerState
 # How long the deletion of a resource with onDelete: Flush waits while no refresh can be called.
 FLUSH_SECONDS: Final = 300.0
 SLICE: Final = 100  # events that are matched in one step
-# Makes `later` everything where all=True would make the closed part everything, too.
-_WHOLE_LATER: Final = Scope(trees=frozenset((ROOT,)))
 
 
 class Arrivals(msgspec.Struct, frozen=True):
@@ -93,18 +89,6 @@ class Arrivals(msgspec.Struct, frozen=True):
         async for record in in_pieces(one for one in records if one.id in found):
             found[record.id] = joined(resource.decode_target(record, now), found[record.id])
         return replace(self, matches=replace(self.matches, found=found))
-
-
-def joined(target: TargetState, scope: Scope) -> Scope:
-    """The scope with what waits of the target. To mark the target with either has the same result."""
-    before, after = target.dirty, debounce.mark(target, scope, 0.0).dirty
-    if before is None or after is None or after is before or scope.all:
-        return scope
-    if not before.closed:
-        return after.scope
-    if after.later is None:
-        return scope
-    return _WHOLE_LATER if after.later.scope.all else after.later.scope
 
 
 def _matching(

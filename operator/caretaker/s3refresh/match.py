@@ -16,13 +16,16 @@ from typing import Final
 import msgspec
 
 from caretaker.api.s3refresh import Filter
-from caretaker.s3refresh import folders
+from caretaker.s3refresh import debounce, folders
+from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.envelope import ObjectEvent
-from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
+from caretaker.s3refresh.folders import EMPTY, EVERYTHING, ROOT, Scope
 
 _ARN_FIELDS: Final = 6
 STEP: Final = 100  # folders that are made in one step
 _ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
+# Makes `later` everything where all=True would make the closed part everything, too.
+_WHOLE_LATER: Final = Scope(trees=frozenset((ROOT,)))
 
 
 _Place = tuple[str, str]  # bucket, prefix
@@ -221,3 +224,15 @@ def _point_unknown(what: str, name: str) -> str:
         f"which bucket {what} belongs to is not known: add `{name}: BUCKET` to "
         "spec.target.storageGateway.accessPointBuckets"
     )
+
+
+def joined(target: TargetState, scope: Scope) -> Scope:
+    """The scope with what waits of the target. To mark the target with either has the same result."""
+    before, after = target.dirty, debounce.mark(target, scope, 0.0).dirty
+    if before is None or after is None or after is before or scope.all:
+        return scope
+    if not before.closed:
+        return after.scope
+    if after.later is None:
+        return scope
+    return _WHOLE_LATER if after.later.scope.all else after.later.scope
