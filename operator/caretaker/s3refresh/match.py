@@ -228,9 +228,10 @@ def _point_unknown(what: str, name: str) -> str:
 
 def joined(target: TargetState, scope: Scope) -> Scope:
     """The scope with what waits of the target. To mark the target with either has the same result."""
-    before, after = target.dirty, debounce.mark(target, scope, 0.0).dirty
-    if before is None or after is None or after is before or scope.all:
+    before = target.dirty
+    if before is None:
         return scope
+    after = debounce.mark(target, scope, before.since).dirty or before
     if not before.closed:
         return after.scope
     if after.later is None:

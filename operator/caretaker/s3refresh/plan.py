@@ -6,6 +6,7 @@ deleted and its calls be made: a message is never deleted before the API server 
 covers it, and no call is made that is not on record.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -226,14 +227,14 @@ def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
 
 def _fit(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """The record of all targets has to fit into one object: the largest scopes become everything."""
-    urls = {share.id: share.endpoint for share in inputs.discovery.shares}
-    sizes = {name: debounce.size(target, urls.get(name, "")) for name, target in targets.items()}
+    urls = defaultdict(str, {share.id: share.endpoint for share in inputs.discovery.shares})
+    sizes = {name: debounce.size(target, urls[name]) for name, target in targets.items()}
     total = sum(sizes.values())
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
         if total <= MAX_RECORD_BYTES:
             return
         targets[name] = debounce.widened(targets[name])
-        total -= sizes[name] - debounce.size(targets[name], urls.get(name, ""))
+        total -= sizes[name] - debounce.size(targets[name], urls[name])
 
 
 # ---------------------------------------------------------------- time
@@ -307,7 +308,7 @@ def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -
         names = _to_reduce(targets[name], inputs.options)
         if reduced and reduced + names > REDUCED_NAMES:
             result.put_off = True
-            break
+            return
         free[shares[name].group] = left = free.get(shares[name].group, 1) - 1
         if left < 0:
             continue

@@ -121,6 +121,13 @@ def flat(letter: str) -> Scope:
     return Scope(folders=frozenset(f"{letter}{n}" for n in range(MAX_FOLDERS - 1)))
 
 
+def test_later_changes_join_what_waits_behind_a_closed_scope() -> None:
+    dirty = DirtyScope(NOW, flat("a"), closed=True, later=DirtyScope(NOW, Scope(folders=frozenset("b"))))
+    assert joined(TargetState("s", dirty=dirty), Scope(folders=frozenset("c"))) == Scope(
+        folders=frozenset("bc")
+    )
+
+
 def test_later_changes_that_become_everything_are_reduced_before_the_plan() -> None:
     """To reduce them again took the plan 1 ms for each target."""
     dirty = DirtyScope(NOW, flat("a"), closed=True, later=DirtyScope(NOW, flat("b")))

@@ -529,3 +529,22 @@ def test_small_scopes_are_all_claimed_in_one_plan() -> None:
     few = folders.merge(*(folders.of_folder(f"d{n}") for n in range(49)))
     targets = [TargetState(share.id, dirty=DirtyScope(NOW - 900, few)) for share in shares]
     assert len(planned(*targets, shares=shares).calls) == MAX_TARGETS
+
+
+def wide(folders: int, trees: int = 0, *, closed: bool = False) -> DirtyScope:
+    names = (frozenset(f"{kind}{n}" for n in range(count)) for kind, count in (("f", folders), ("t", trees)))
+    return DirtyScope(NOW - 900, Scope(False, *names), closed)
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "calls"),
+    [
+        pytest.param(wide(500, closed=True), wide(500), 3, id="what is closed was reduced before"),
+        pytest.param(wide(50), wide(500), 3, id="what fits into one call is not reduced"),
+        pytest.param(wide(200, 200), wide(200, 200), 2, id="trees count, too"),
+    ],
+)
+def test_which_scopes_count_as_large(first: DirtyScope, others: DirtyScope, calls: int) -> None:
+    targets = (TargetState("s0", dirty=first), *(TargetState(name, dirty=others) for name in ("s1", "s2")))
+    shares = tuple(Share(id=one.id, arn="", bucket="b", group=one.id) for one in targets)
+    assert len(planned(*targets, shares=shares).calls) == calls
