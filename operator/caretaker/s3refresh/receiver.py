@@ -256,8 +256,9 @@ class Receiver:
         ]
 
     async def pause(self, *, stopped: bool = False) -> None:
-        """Receive nothing until start(); nothing more if `stopped`."""
-        self._pollers, self._stopped = [], stopped
+        """Receive nothing until start(); nothing more, now or later, if `stopped`."""
+        self._pollers = []
+        self._stopped |= stopped
         await self._queues.leave(self._key)
 
     async def settled(self) -> None:

@@ -193,3 +193,27 @@ async def test_no_call_begins_once_a_stop_is_near() -> None:
     calls.launch(target, [(FOUND.shares[0], Claim("c1", "me", 0.0, Request(("/",), recursive=True), 0.0))])
     assert [(result.target, result.code) for result in calls.results] == [("media", NOT_MADE)]
     assert calls.running == {"c1"}, "until that is on record"
+
+
+async def test_nothing_is_received_after_a_stop_that_comes_while_a_pass_begins_the_tasks_anew() -> None:
+    again = asyncio.Event()
+
+    class Repeated(Answers):
+        async def discover(self) -> Discovery:
+            found = await super().discover()
+            if worker.discoverer.discovery.complete:  # what it found before has been used
+                again.set()
+            return found
+
+    worker, _ = await begun(Answers(FOUND))
+    sqs: Any = Sqs()
+    target: Any = Repeated(FOUND)
+    beginning = asyncio.create_task(worker.begin(config(), sqs, target))
+    await asyncio.sleep(0)  # it waits for the end of the earlier tasks
+    await worker.quiesce()
+    await beginning
+    async with asyncio.timeout(10):
+        await again.wait()
+    source = worker.receiver.source
+    await worker.end()
+    assert source is None
