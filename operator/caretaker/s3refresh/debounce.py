@@ -36,6 +36,7 @@ CLOCK_SKEW_SECONDS: Final = 300.0
 # Seconds after sending in which an abandoned call may still be accepted.
 CALL_SECONDS: Final = 10.0
 WHOLE_SECONDS: Final = 900.0  # assumed for a refresh of everything until a completion event gives a figure
+MAX_MESSAGE: Final = 1024  # characters of a failure's message on record
 UNKNOWN: Final = "OutcomeUnknown"
 NOT_MADE: Final = "NotMade"  # the code of a call that did not begin, because its process stops
 
@@ -334,11 +335,13 @@ def completion_due(target: TargetState, options: DebounceOptions, now: float) ->
 
 
 def size(target: TargetState, endpoint: str = "") -> int:
-    """Bytes of the folders and the endpoint on record, about. `endpoint`: of the next call."""
+    """Bytes of the folders, the endpoint and the failure's message on record, about. `endpoint`: of the next
+    call."""
     requests = [part.request.scope for part in (target.claim, target.in_flight) if part is not None]
     waiting = [one.scope for one in (target.dirty, target.dirty and target.dirty.later) if one is not None]
     urls = max(folders.length(url) if url else 0 for url in (target.last.endpoint, endpoint))
-    return urls + sum(folders.size(scope) for scope in (*requests, *waiting))
+    why = folders.length(target.failure.message[:MAX_MESSAGE]) if target.failure is not None else 0
+    return urls + why + sum(folders.size(scope) for scope in (*requests, *waiting))
 
 
 def widened(target: TargetState) -> TargetState:

@@ -21,7 +21,16 @@ from caretaker.api.s3refresh import Spec, SQSSource, Status
 from caretaker.api.times import format_micros, parse_time
 from caretaker.aws.identity import ClientKey, Keys, User
 from caretaker.registry import S3_AGGREGATED_REFRESH
-from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, Phase, TargetState
+from caretaker.s3refresh.debounce import (
+    MAX_MESSAGE,
+    Claim,
+    DirtyScope,
+    Failure,
+    InFlight,
+    LastCall,
+    Phase,
+    TargetState,
+)
 from caretaker.s3refresh.folders import ROOT, Request, Scope
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.queue_view import SOURCE
@@ -222,7 +231,9 @@ def _in_flight(one: InFlight) -> wire.InFlightStatus:
 
 
 def _failure(one: Failure) -> wire.FailureStatus:
-    return wire.FailureStatus(one.count, one.code, one.message[:1024], format_micros(one.next_attempt_at))
+    return wire.FailureStatus(
+        one.count, one.code, one.message[:MAX_MESSAGE], format_micros(one.next_attempt_at)
+    )
 
 
 def _last(last: LastCall) -> wire.LastStatus | None:

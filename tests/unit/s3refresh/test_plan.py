@@ -7,7 +7,7 @@ import pytest
 
 from caretaker.api.s3refresh import MAX_TARGETS, Filter
 from caretaker.s3refresh import debounce, folders, match
-from caretaker.s3refresh.debounce import Claim, DirtyScope, InFlight, LastCall, TargetState
+from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Matches, Share
@@ -205,6 +205,17 @@ def test_an_endpoint_takes_room_on_record_too(called: str, found: str) -> None:
     made = planned(*targets, shares=shares, suspended=True)
     kept = [target for target in made.targets if target.dirty == dirty]
     assert len(kept) == 13, "a URL of 2,000 & takes 12 KB, and folders take 16 KiB each"
+
+
+def test_the_message_of_a_failure_takes_room_on_record_too() -> None:
+    """It has up to 1,024 characters there, in each of 64 records."""
+    failure = Failure(1, "Odd", "<" * 9999, NOW + 99)
+    dirty = DirtyScope(NOW, Scope(folders=long_names(16)))
+    targets = [TargetState(f"t{n:02}", dirty=dirty, failure=failure) for n in range(47)]
+    shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
+    made = planned(*targets, shares=shares, suspended=True)
+    kept = [target for target in made.targets if target.dirty == dirty]
+    assert len(kept) == 30, "1,024 < take 6 KB, and folders take 16 KiB each"
 
 
 def test_what_is_refreshed_now_stays_on_record_and_counts() -> None:
