@@ -81,7 +81,12 @@ class Writer:
     def _note(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
         inputs, clock = snapshot.plan_input, time.monotonic()
         shares = inputs.discovery.by_id if target_type_of(snapshot.read.spec).limit else {}
-        busy = calls_of(plan.targets, shares, snapshot.read.options.assume_after, inputs.now, clock)
+        known, worker = shares, self._shared.workers.get(key)
+        if worker is not None:  # a refresh takes its turn even if its share is not looked up now
+            names = {target.id for target in (*inputs.targets, *plan.targets)}
+            every = {**worker.memory.shares, **shares}
+            known = worker.memory.shares = {name: every[name] for name in names & every.keys()}
+        busy = calls_of(plan.targets, known, snapshot.read.options.assume_after, inputs.now, clock)
         waiting = {} if inputs.suspended else waiting_of(plan, shares, inputs.now)
         wanting = {} if inputs.suspended else timing.wanting_of(plan.targets, shares)
         self._shared.limiter.note(key, Demand(busy, waiting, wanting), clock, partial(self._of.add, key))

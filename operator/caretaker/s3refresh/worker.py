@@ -149,6 +149,7 @@ class PassMemory:
     inherited      no pass has judged yet the messages that others had received before
     blocked_since  since when no refresh can be called, by time.monotonic()
     matched        events since the last accepted refresh
+    shares         of the targets on record, as last found, if their calls take turns
     """
 
     def __init__(self) -> None:
@@ -156,6 +157,7 @@ class PassMemory:
         self.inherited = True
         self.blocked_since = math.inf
         self.matched = 0
+        self.shares: dict[str, Share] = {}
 
 
 class WorkerState(msgspec.Struct, frozen=True):

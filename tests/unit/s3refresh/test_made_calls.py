@@ -339,6 +339,27 @@ async def test_turns_at_a_gateway_are_those_of_its_endpoint(clock: Clock) -> Non
     await place.kind.stop()
 
 
+@pytest.mark.parametrize("change", [unchanged, suspended, other_keys, no_keys, not_granted, another_endpoint])
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_refresh_takes_its_turn_whatever_the_spec_of_its_resource_says_by_then(
+    clock: Clock, answered: bool, change: Callable[[ApiServer], None]
+) -> None:
+    """The gateway would refuse another refresh meanwhile."""
+    place = Place(ApiServer(mine=spec_of("mine"), other=spec_of("other")), Aws(), clock)
+    await place.under_way()
+    if answered:
+        await place.answered()
+    change(place.api)
+    for _ in range(2):
+        await place.a_pass(MINE)
+        assert (await place.inputs(OTHER)).free == {GATEWAY: 0}
+    clock.now += 9999  # it is assumed to have ended
+    if answered:
+        await place.a_pass(MINE)
+        assert (await place.inputs(OTHER)).free == {GATEWAY: 1}
+    await place.kind.stop()
+
+
 @pytest.mark.parametrize("change", [unchanged, suspended, broken, undecodable, no_endpoint])
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_the_call_to_an_endpoint_counts_there_and_nowhere_else(
