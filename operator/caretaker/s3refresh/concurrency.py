@@ -79,8 +79,8 @@ class ConcurrencyLimiter:
         any clock skew, counts as made now. If its outcome is unknown, it counts as made when it can no longer
         be accepted."""
         for target in targets:
-            at = called_at(target) if target.location else 0.0  # a bucket may be named as a share is
-            if at and now - at < interval + CLOCK_SKEW_SECONDS:
+            recent = now - called_at(target) < interval + CLOCK_SKEW_SECONDS
+            if recent and target.location:  # a bucket may be named as a share is
                 late = CALL_SECONDS if target.claim is not None else 0.0
                 self._note_call(target.last.endpoint, target.id, clock + late)
 
@@ -175,7 +175,7 @@ def busy_of(
     """Calls of these targets that count at their gateways: claimed, or in flight for less than
     `assume_after` seconds. One that went to another endpoint than the share's has its turn there: it counts
     nowhere, since only the endpoint can name its gateway."""
-    return {group: len(calls) for group, calls in calls_of(targets, shares, assume_after, now, 0.0).items()}
+    return {group: len(calls) for group, calls in calls_of(targets, shares, assume_after, now, now).items()}
 
 
 def calls_of(
@@ -194,7 +194,7 @@ def calls_of(
         if target.last.endpoint != share.endpoint:
             continue
         accepted = math.inf
-        if target.claim is None and target.in_flight is not None:
+        if target.in_flight is not None:
             accepted = target.in_flight.accepted_at - now + clock
         if clock - accepted < assume_after:
             found.setdefault(share.group, []).append(accepted)

@@ -47,6 +47,8 @@ def test_calls_of_all_resources_count() -> None:
     assert line.free(A) == 1
     line.note(B, busy=1)
     assert (line.free(A), line.free(A, limit=2), line.free(A, busy=1, limit=2)) == (0, 1, 0)
+    line.note(A, busy=1)
+    assert line.free(A, busy=1, limit=3) == 1, "its own count once"
 
 
 def test_who_waits_longest_goes_first() -> None:
@@ -111,6 +113,8 @@ def test_a_resource_whose_passes_fail_does_not_hold_up_the_line_for_ever() -> No
     line.note(B, since=20, clock=49 + PATIENCE_SECONDS)
     assert line.free(B, clock=49 + PATIENCE_SECONDS) == 0
     assert line.free(B, clock=50 + PATIENCE_SECONDS) == 1
+    line.note(C, since=15, clock=50 + PATIENCE_SECONDS)
+    assert line.free(B, clock=50 + PATIENCE_SECONDS) == 0, "others do"
 
 
 def test_a_plan_that_is_never_written_holds_up_nobody_for_long() -> None:
@@ -133,13 +137,14 @@ def test_calls_on_record_count_however_often_the_next_plan_is_not_written() -> N
 
 
 def test_claims_count_and_refreshes_in_flight_until_they_are_taken_to_have_ended() -> None:
-    shares = {f"s{n}": Share(id=f"s{n}", arn="", bucket="b", group=G) for n in range(4)}
+    shares = {f"s{n}": Share(id=f"s{n}", arn="", bucket="b", group=G) for n in range(5)}
     targets = [
+        TargetState("s3"),
+        TargetState("gone", claim=Claim("c", "me", 0.0, CALL, 0.0)),
+        TargetState("s4", claim=Claim("c", "me", 0.0, CALL, 0.0), last=LastCall(endpoint="https://else")),
         TargetState("s0", claim=Claim("c", "me", 0.0, CALL, 0.0)),
         TargetState("s1", in_flight=InFlight("n", 100.0, CALL)),
         TargetState("s2", in_flight=InFlight("n", 60.0, CALL)),
-        TargetState("s3"),
-        TargetState("gone", claim=Claim("c", "me", 0.0, CALL, 0.0)),
     ]
     assert busy_of(targets, shares, assume_after=60, now=120.0) == {G: 2}
     assert calls_of(targets, shares, assume_after=60, now=120.0, clock=30.0) == {G: [math.inf, 10.0]}
@@ -191,6 +196,8 @@ def test_a_share_waits_for_the_interval_after_anybodys_call() -> None:
     limiter.called(SHARES[0], clock=130.0)
     limiter.called(SHARES[0], clock=120.0)
     assert limiter.held(SHARES, 60.0, clock=160.0) == {"s1": 30.0}, "the latest counts"
+    limiter.called(SHARES[1], clock=125.0)
+    assert limiter.held(SHARES, 60.0, clock=185.0) == {"s1": 5.0}, "no more once it has passed"
 
 
 def test_a_bucket_is_nobody_elses() -> None:
