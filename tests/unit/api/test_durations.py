@@ -2,7 +2,7 @@
 
 import pytest
 
-from caretaker.api.durations import seconds
+from caretaker.api.durations import seconds, seconds_of
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,9 @@ def test_seconds(text: str, wanted: float) -> None:
 def test_what_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="no duration such as"):
         seconds(text)
+
+
+def test_one_of_a_spec_is_told_with_its_field() -> None:
+    assert seconds_of("retry.max", "1m") == 60
+    with pytest.raises(ValueError, match=r"^spec\.retry\.max: 'soon' is no duration such as 30s"):
+        seconds_of("retry.max", "soon")
