@@ -230,7 +230,7 @@ def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:
         )
         return "False", Reason.IN_FLIGHT_LIMIT, message
     if snapshot.reception.behind:
-        return "False", Reason.BACKLOG, "messages wait in the queue to be received"
+        return "False", Reason.BACKLOG, "messages may wait in the queue to be received"
     if dead := uncovered(found):
         message = (
             f"about {dead} message(s) in the dead-letter queue may be events that no refresh has followed: "

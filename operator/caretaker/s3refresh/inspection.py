@@ -61,6 +61,7 @@ class QueueInspector:
     def __init__(self, receiver: Receiver, on_news: Callable[[], None], scale: float) -> None:
         self.view = QueueView()
         self.dead = False
+        self._looked = 0.0  # when `view` was read
         self._receiver = receiver
         self._on_news = on_news
         self._scale = scale
@@ -85,9 +86,9 @@ class QueueInspector:
                 await asyncio.sleep(backoff(failures) * self._scale)
                 failures += 1
                 continue
-            failures = 0
-            if (poller := receiver.source) is not None:
-                poller.backlog.saw(view.visible, looked)
+            failures, self._looked = 0, looked
+            if receiver.source is not None:
+                self.report()
                 second = second or time.monotonic() + source.visibility
             if not late:
                 await asyncio.sleep(CHECK_SECONDS * self._scale)
@@ -96,6 +97,11 @@ class QueueInspector:
                 await asyncio.sleep(CHECK_SECONDS * self._scale)
                 if receiver.received != received or self._watched:
                     break
+
+    def report(self) -> None:
+        """The poller learns of the messages that the last look has shown."""
+        if (poller := self._receiver.source) is not None and self.view.checked:
+            poller.backlog.saw(self.view.visible, self._looked)
 
     @property
     def _watched(self) -> bool:

@@ -297,7 +297,7 @@ class Receiver:
         return Reception(
             polling=True,
             reading=problem is None and all(poller.connected for poller in self._pollers),
-            behind=source.backlog.behind,
+            behind=source.backlog.behind or not source.connected,
             problem=conditions.describe(*problem) if problem is not None else "",
             code=str(problem[0].error_class) if problem is not None else "",
             malformed=source.malformed.recent(self._scale),

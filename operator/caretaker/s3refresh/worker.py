@@ -206,6 +206,7 @@ class Worker:
         def read() -> None:
             """Not before every target is known, or an event would seem to have no target."""
             self.receiver.start(config.readings)
+            self.inspector.report()
 
         discovery = self.discoverer.run(target, config, read)
         with log.outside_pass():

@@ -10,7 +10,13 @@ import pytest
 
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.runtime.queue_consumer import BATCH
-from caretaker.s3refresh.receiver import Poller
+from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh.match import of_buckets
+from caretaker.s3refresh.receiver import Poller, Queues
+from caretaker.s3refresh.resource import WorkerConfig
+from caretaker.s3refresh.snapshot import Discovery
+from caretaker.s3refresh.target_types import NO_TARGET
+from caretaker.s3refresh.worker import Worker
 from fakes.virtualtime import run
 from testing.s3refreshes import reading
 
@@ -139,3 +145,39 @@ async def test_a_message_that_is_settled_does_not_wait_for_the_next_pass() -> No
     assert poller.deleted == 0
     await deletion
     assert poller.deleted == 3
+
+
+@pytest.mark.parametrize("counts", [(), (0,)], ids=["nothing was received yet", "an empty short poll"])
+async def test_a_look_counts_that_came_before_the_targets_were_found(counts: Script) -> None:
+    """Then nothing is received yet, and the next look is a minute away."""
+    config = WorkerConfig(
+        reading("https://sqs.eu-west-1.amazonaws.com/111122223333/q"), None, 600.0, NO_TARGET, ()
+    )
+    looked = asyncio.Event()
+
+    class Looked(Sqs):
+        async def get_queue_attributes(self, **_: Any) -> Any:
+            return {"Attributes": {"ApproximateNumberOfMessages": "50"}}
+
+    class Slow:
+        async def discover(self) -> Discovery:
+            await looked.wait()
+            return Discovery(complete=True, shares=of_buckets(["media"]))
+
+    def news(*_: Any) -> None:
+        if worker.inspector.view.checked:
+            looked.set()
+
+    sqs = Looked(*counts)
+    aws: Any = type("Aws", (), {"sqs": lambda *_: sqs})()
+    target: Any = Slow()
+    client: Any = sqs
+    worker = Worker(
+        Key("S3AggregatedRefresh", "n", "r"), "u", Queues(aws, lambda _: False), news, lambda *_: None
+    )
+    await worker.begin(config, client, target)
+    async with asyncio.timeout(10):
+        await sqs.silent.wait()
+    reception = worker.state().reception
+    await worker.end()
+    assert (reception.polling, reception.behind) == (True, True)

@@ -101,7 +101,7 @@ SAID: list[tuple[str, str, str]] = [
         c.CAUGHT_UP,
         "messages that could not be read may be events, the latest: no JSON",
     ),
-    ("a backlog", c.CAUGHT_UP, "messages wait in the queue to be received"),
+    ("a backlog", c.CAUGHT_UP, "messages may wait in the queue to be received"),
     (
         "as much in flight as SQS allows",
         c.CAUGHT_UP,
