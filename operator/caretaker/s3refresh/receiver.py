@@ -296,7 +296,7 @@ class Receiver:
         problem = self.problem
         return Reception(
             polling=True,
-            reading=problem is None and all(poller.connected for poller in self._pollers),
+            reading=problem is None and source.connected,
             behind=source.backlog.behind or not source.connected,
             problem=conditions.describe(*problem) if problem is not None else "",
             code=str(problem[0].error_class) if problem is not None else "",

@@ -141,7 +141,7 @@ class Reception(msgspec.Struct, frozen=True):
     """How a resource's queues are read now."""
 
     polling: bool = False  # messages are received, or would be if the queue could be read
-    reading: bool = False  # a receive has come back, and nothing is in the way
+    reading: bool = False  # a receive of the source queue has come back, and nothing is in the way
     behind: bool = False  # the source queue may hold messages that have not been received
     problem: str = ""  # why a queue cannot be received from
     code: str = ""  # the problem's class

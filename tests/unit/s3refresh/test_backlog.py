@@ -6,13 +6,14 @@ import itertools
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.runtime.queue_consumer import BATCH
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.match import of_buckets
-from caretaker.s3refresh.receiver import Poller, Queues
+from caretaker.s3refresh.receiver import Poller, Queues, Receiver
 from caretaker.s3refresh.resource import WorkerConfig
 from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.target_types import NO_TARGET
@@ -181,3 +182,18 @@ async def test_a_look_counts_that_came_before_the_targets_were_found(counts: Scr
     reception = worker.state().reception
     await worker.end()
     assert (reception.polling, reception.behind) == (True, True)
+
+
+async def test_the_counts_of_a_queue_are_told_while_its_completion_queue_has_no_reader() -> None:
+    """That queue is the source of another resource, which is suspended."""
+    source, ends = reading("https://sqs.eu-west-1.amazonaws.com/111122223333/q"), reading("https://sqs/ends")
+    news, sqs = asyncio.Event(), Sqs(0)
+    aws: Any = type("Aws", (), {"sqs": lambda *_: sqs})()
+    queues = Queues(aws, lambda arn: arn == "ends")
+    receiver = Receiver(Key("S3AggregatedRefresh", "n", "r"), queues, news.set, 1.0)
+    receiver.start([source, msgspec.structs.replace(ends, arn="ends")])
+    async with asyncio.timeout(10):
+        await sqs.silent.wait()
+    told = receiver.reception()
+    await receiver.pause()
+    assert (told.polling, told.reading, told.behind) == (True, True, False)
