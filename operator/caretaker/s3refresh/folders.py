@@ -158,11 +158,6 @@ def _with_ancestors(folder: str) -> Iterator[str]:
     yield ROOT
 
 
-def depth(folder: str) -> int:
-    """How many folders lie above it."""
-    return 0 if folder == ROOT else folder.count("/") + 1
-
-
 def size(scope: Scope) -> int:
     """Bytes of the names, as the API server stores them."""
     names = (*scope.folders, *scope.trees)

@@ -162,6 +162,27 @@ def test_only_refusals_name_an_action() -> None:
     assert read(answered("Throttling", "not authorized to perform: sqs:X")).missing_permission is None
 
 
+@pytest.mark.parametrize(
+    ("code", "service", "remedy"),
+    [
+        (
+            "AccessDenied",
+            "sts",
+            "let the operator's identity assume it in its trust policy, and allow that sts:AssumeRole",
+        ),
+        ("AccessDenied", "sqs", "allow sqs:ReceiveMessage to ME"),
+        ("ExpiredToken", "sts", "give KEYS"),
+        ("QueueDoesNotExist", "sqs", "correct the URL and spec.aws.region, or create the queue"),
+        ("ResourceNotFoundException", "ecs", ""),
+        ("Throttling", "sqs", ""),
+    ],
+)
+def test_what_the_user_can_do(code: str, service: str, remedy: str) -> None:
+    operation = "AssumeRole" if service == "sts" else "ReceiveMessage"
+    found = AwsError(classify(code, 400, write=False), code, service=service, operation=operation)
+    assert found.remedy("spec.aws", "give KEYS", "ME") == remedy
+
+
 def test_a_refresh_of_credentials_within_a_call_is_told_as_what_it_is() -> None:
     error = boto.ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "AssumeRole")
     found = read(error)

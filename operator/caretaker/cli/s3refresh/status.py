@@ -29,9 +29,8 @@ from caretaker.cli.text import (
 )
 from caretaker.kube.watches import Watches, running
 from caretaker.registry import S3_AGGREGATED_REFRESH as KIND
-from caretaker.s3refresh import folders
 from caretaker.s3refresh.debounce import LastCall, TargetState
-from caretaker.s3refresh.folders import Scope
+from caretaker.s3refresh.folders import ROOT, Scope
 from caretaker.s3refresh.forecast import Next, Outlook, outlooks
 from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, read
 from caretaker.s3refresh.targets import registry
@@ -206,7 +205,8 @@ def names_in(scope: Scope) -> list[str]:
     if scope.all:
         return ["everything"]
     every = [(name, name) for name in scope.folders] + [(name, f"{name}/...") for name in scope.trees]
-    return [shown for _, shown in sorted(every, key=lambda pair: (-folders.depth(pair[0]), pair))]
+    every.sort(key=lambda pair: (pair[0] == ROOT, -pair[0].count("/"), pair))
+    return [shown for _, shown in every]
 
 
 def listed(names: list[str], *, wide: bool) -> str:
