@@ -102,7 +102,7 @@ class _Step:
     def _failed(self, canary: GroupCanary) -> GroupCanary:
         """While the breaker is open it is noted what has become of the instances: whoever closes it accepts
         that. Then those that still have a part of the change are watched."""
-        for one in canary.instances if self._inputs.breaker is None else ():  # an older version closed it
+        for one in canary.instances:
             if self._part(one, canary.changes) and unready(one, self._instances[one.instance]):
                 self._unready.append(one)
         for one in canary.instances if self._inputs.closes else ():

@@ -359,6 +359,7 @@ HALF: Final = Options(2, "optional", "enabled")
         pytest.param(found(1, GOOD, unasked="away"), True, BOTH, id="it had the change, and is unknown"),
         pytest.param(found(1, GOOD, unasked="away"), False, (), id="it had no change, and is unknown"),
         pytest.param(found(1, GOOD, mine=NOT_MINE), True, BOTH, id="it has left the policy"),
+        pytest.param(found(1, GOOD, mine=NOT_MINE), False, BOTH, id="it was set since, and has left it"),
         pytest.param(found(1, GOOD, group=("", "")), True, BOTH, id="it has left its group"),
     ],
 )
@@ -368,7 +369,9 @@ def test_one_of_a_failed_canary_is_watched_for_what_it_still_has_once_the_breake
     before = canaries(canary("Failed", 1, changes=BOTH, applied=noted))
     assert stepped(one, canary=before, breaker=OPEN).changed == ()
     made = stepped(one, canary=before, breaker=OPEN, resumed_at=WALL + 1)
-    assert [(group.changes, len(group.instances)) for group in made.changed] == ([(kept, 1)] if kept else [])
+    sure = noted or (one.observed is not None and one.observed.confirmed)
+    found_so = [(group.changes, *(one.applied for one in group.instances)) for group in made.changed]
+    assert found_so == ([(kept, sure)] if kept else [])
     assert (made.faults, [*made.canaries]) == ((), [GROUP])
     edited = stepped(one, canary=before, breaker=msgspec.structs.replace(OPEN, generation=1))
     assert edited.changed == made.changed
@@ -408,14 +411,17 @@ def test_a_loss_that_no_breaker_has_told_opens_it_again_as_it_is_closed(
     before = canaries(canary("Failed", 1, applied=noted))
     made = stepped(*every, canary=before, breaker=OPEN, resumed_at=WALL + 1)
     assert (reasons(made), made.changed) == (expected, ())
+    assert all("was terminated or its Node was deleted" in one.message for one in made.faults)
     again = stepped(*every, canary=status(made, inputs()), breaker=OPEN, resumed_at=WALL + 1)
     assert reasons(again) == []
 
 
 def test_what_closes_the_breaker_is_judged_by_a_new_reading() -> None:
     late = found(1, GOOD, at=-6.0)
-    both = {"canary": canaries(canary("Failed", 1)), "watched": watched(changed(2, applied=True))}
-    made = stepped(late, found(2, GOOD, at=-6.0), breaker=OPEN, resumed_at=WALL + 1, **both)
+    ones = watched(changed(2, applied=True), changed(3, applied=True))
+    both = {"canary": canaries(canary("Failed", 1)), "watched": ones}
+    away = found(3, GOOD, at=-6.0, unasked="away")
+    made = stepped(late, found(2, GOOD, at=-6.0), away, breaker=OPEN, resumed_at=WALL + 1, **both)
     assert [one.instance for one in made.stale] == ["i-1", "i-2"]
     assert stepped(late, found(2, GOOD, at=-6.0), breaker=OPEN, **both).stale == ()
 
@@ -713,7 +719,7 @@ def test_its_watch_ends_by_a_reading_of_the_last_minute(at: float, left: list[st
 def test_the_watch_of_one_that_is_not_read_any_more_ends_all_the_same() -> None:
     skipped = msgspec.structs.replace(found(1), observed=None, result=CheckResult("skipped"))
     made = stepped(skipped, watched=watched(changed(1, at=LONG_AGO, applied=True)), fresh_since=995.0)
-    assert (instances(made), made.stale) == ([], ())
+    assert (instances(made), made.stale, made.faults) == ([], (), ())
     managed = found(1, GOOD, managed=True, at=0.0)
     made = stepped(managed, watched=watched(changed(1, at=LONG_AGO, applied=True)), fresh_since=995.0)
     assert made.stale == ()
