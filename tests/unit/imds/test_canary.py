@@ -448,6 +448,8 @@ def test_one_that_was_reverted_before_the_breaker_is_closed_opens_it_no_more() -
         pytest.param([found(2)], {"blocked": {"i-2": {RAISE}}}, False, id="it may not be made"),
         pytest.param([found(2, unasked="away")], {}, True, id="another one is unknown"),
         pytest.param([found(2, unasked="away", group=("", ""))], {}, True, id="its group is unknown"),
+        pytest.param([found(2, unasked="away", group=("G", "b"))], {}, False, id="unknown, of another group"),
+        pytest.param([found(2, group=("", ""))], {}, False, id="of no group"),
     ],
 )
 def test_one_that_has_an_unproven_change_is_watched_while_others_are_left_for_it(
