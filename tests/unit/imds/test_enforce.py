@@ -826,6 +826,9 @@ def test_what_was_read_as_given_back_is_not_given_back_again() -> None:
     assert (written(made), restored(made)) == (["i-1"], ["i-2"])
     again = enforce([found(1, GOOD), found(2, GOOD)], inputs(canary=made.canary, **RESTORE))
     assert (written(again), restored(again)) == (["i-1"], ["i-2"]), "the first one still has the change"
+    for at, inherited in ((499.0, ()), (500.0, {"i-2"})):
+        known: dict[str, Any] = {"canary": failed, "inherited": inherited, "believed_since": 500.0}
+        assert restored(enforce([found(2, at=at)], inputs(**known, **RESTORE))) == ["i-2"]
 
 
 @pytest.mark.parametrize(
@@ -857,10 +860,13 @@ def test_what_ec2_did_not_answer_is_given_back_again_once_it_is_read() -> None:
 
 
 def test_what_ec2_refuses_to_give_back_is_tried_again_after_its_backoff() -> None:
-    options, known = {"HttpPutResponseHopLimit": 1}, canaries(canary("Failed", 1))
+    options, known = {"HttpPutResponseHopLimit": 1}, canaries(canary("Failed", 1, 2))
     attempt = failed(ChangeAttempt(options=options), 1_000.0, "Refused", "no")
-    waits = enforce([found(1, GOOD)], inputs(canary=known, attempts={"i-1": attempt}, **RESTORE))
+    both = {"i-1": attempt, "i-2": failed(attempt, 1_000.0, "Refused", "no")}
+    waits = enforce([found(1, GOOD), found(2, GOOD)], inputs(canary=known, attempts=both, **RESTORE))
     assert (written(waits), waits.wake, waits.attempts) == ([], 30.0, {})
+    other = enforce([found(1, GOOD)], inputs(canary=known, attempts={"i-1": FAILED}, **RESTORE))
+    assert written(other) == ["i-1"], "that was another call"
     then = inputs(canary=known, attempts={"i-1": attempt}, **RESTORE | {"now": 1_030.0})
     assert (written(enforce([found(1, GOOD)], then)), enforce([found(1, GOOD)], then).attempts) == (
         ["i-1"],
@@ -890,7 +896,7 @@ def test_what_is_not_known_is_not_given_back_and_waited_for(one: CheckedInstance
 
 def test_what_ec2_denies_is_not_given_back() -> None:
     """Its dry run was allowed: each pass would read the instance again."""
-    denied = inputs(canary=canaries(canary("Failed", 1)), denied=("i-1", "no"), **RESTORE)
+    denied = inputs(canary=canaries(canary("Failed", 1)), denied=("i-1", ""), **RESTORE)
     assert written(enforce([found(1, GOOD)], denied)) == []
 
 
