@@ -42,12 +42,12 @@ _NEVER: Final = ObservedInstance(Options(), state="", tagged=False)
 
 class Observations:
     """The instances of one region. `known`: instance -> its description, replaced whole; `lost`: instance ->
-    time of the first response that lacks it; `partial`: of those without some option. `scale`: for tests."""
+    time of the first response that lacks it; `partial`: those without some option. `scale`: for tests."""
 
     def __init__(self, scale: float) -> None:
         self.known: dict[str, ObservedInstance] = {}
         self.lost: dict[str, float] = {}
-        self.partial: dict[str, float] = {}
+        self.partial: set[str] = set()
         self._scale = scale
         self._before: Mapping[str, ObservedInstance] = {}  # the instances before the last full read
         self._own: dict[str, float] = {}  # instance -> when we changed it
@@ -81,9 +81,7 @@ class Observations:
             return False
         self._own[instance] = now
         self._tried.pop(instance, None)
-        pending = options.get("State") == "pending"
-        new = _changed(before.options, options)
-        after = replace(before, options=new, pending=pending, confirmed=False, at=now)
+        after = replace(before, options=_changed(before.options, options), confirmed=False, at=now)
         self.known = {**self.known, instance: after}
         return True
 
@@ -116,7 +114,7 @@ class Observations:
             self._before = self.known
         self.known = {**others, **observed}
         self.lost = {one: at for one, at in self.lost.items() if one in self.known}
-        self.partial = {one: at for one, at in self.partial.items() if one in self.known}
+        self.partial &= self.known.keys()
         self._stripped = {one: at for one, at in self._stripped.items() if one in self.known}
         return running
 
@@ -129,7 +127,6 @@ class Observations:
         kept, wait = {}, LOST_SECONDS * self._scale
         for one in ids:
             if one in self._gone or asked - self.lost.setdefault(one, asked) >= wait:
-                self.lost.pop(one, None)
                 self._gone[one] = max(asked, self._gone.get(one, asked))
             else:
                 kept[one] = replace(self._last(one) or _NEVER, lost=True, at=asked)
@@ -154,9 +151,9 @@ class Observations:
         options = convert({**had, **dict(one.options.given())}, Options)
         self.lost.pop(name, None)
         if not one.lost and options == one.options:
-            self.partial.pop(name, None)
+            self.partial.discard(name)
             return one
-        self.partial.setdefault(name, one.at)
+        self.partial.add(name)
         return replace(one, options=options, lost=True)
 
     def _tagged(self, name: str, one: ObservedInstance, before: ObservedInstance | None) -> ObservedInstance:
@@ -181,12 +178,12 @@ class Observations:
         self._own = {one: at for one, at in self._own.items() if at > since}
         self._tried = {one: tried for one, tried in self._tried.items() if tried[0] > since}
         for one in (self._own.keys() | self._tried.keys()) & observed.keys():
-            described, ours, (_, given) = observed[one], self._last(one), self._tried.get(one, (0.0, {}))
+            described, ours = observed[one], self._last(one)
+            given = self._tried[one][1] if one in self._tried else {}
             if one not in self._own or ours is None:
                 ours = described
             if described.options not in (ours.options, _changed(ours.options, given)):
-                kept = {"options": ours.options, "pending": ours.pending, "confirmed": False}
-                observed[one] = replace(described, **kept)
+                observed[one] = replace(described, options=ours.options, confirmed=False)
             elif described.lost or _changed(described.options, given) != described.options:
                 observed[one] = replace(described, confirmed=False)
 

@@ -195,6 +195,9 @@ def test_an_instance_is_read_as_the_api_tells_it() -> None:
     bare = observed_instance({"InstanceId": "i-2"}, 7.0)
     assert (dict(bare.options.given()), bare.state, bare.group, bare.at) == ({}, "", "", 7.0)
     assert (bare.lost, found.lost) == (True, False), "its options are not told"
+    tags: Any = [{"Value": "x"}, {"Key": "aws:autoscaling:groupName"}]
+    half = observed_instance({"InstanceId": "i-3", "Tags": tags}, 7.0)
+    assert (half.group, half.unfit_tags) == ("", True)
     assert not observed_instance({"InstanceId": "i-2", "State": {"Name": "terminated"}}, 7.0).lost
 
 
