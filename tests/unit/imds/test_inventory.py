@@ -312,7 +312,8 @@ def test_the_clusters_of_an_instance_are_all_that_its_tags_name(
     tags: dict[str, str], clusters: tuple[str, ...]
 ) -> None:
     told: Any = {"InstanceId": "i", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
-    assert observed_instance(told, 0.0).clusters == clusters
+    seen = observed_instance(told, 0.0)
+    assert (seen.clusters, seen.cluster) == (clusters, tags.get("aws:eks:cluster-name", ""))
 
 
 @pytest.mark.parametrize(
