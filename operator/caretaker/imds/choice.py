@@ -28,6 +28,7 @@ from caretaker.imds.merge import DesiredOption
 from caretaker.imds.safety_checks import parameters
 
 ASKED: Final = 3  # instances in a dry run
+_ENDPOINT: Final = "httpEndpoint"
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -250,6 +251,8 @@ class _Pick:
             if gave_back(attempt, canary.changes) or (state in BACK and not late):
                 self._restored(canary, one)
             return
+        if _ENDPOINT in desired and desired[_ENDPOINT].value == "disabled" and len(desired) > 1:
+            del desired[_ENDPOINT]  # EC2 takes it only alone: last
         options = parameters(desired, inputs.me, (), checked.observed)
         wait = max(attempt.not_before - inputs.now, 0.0) if attempt.options == options else 0.0
         # Until EC2 has confirmed the values, a call without an answer may have been made.

@@ -591,6 +591,22 @@ def test_a_canary_is_given_back_an_opening_value_that_the_policy_may_not_write(w
     assert [then.options["HttpTokens"] for then in one.past] == ["optional", "required", "optional"]
 
 
+def test_a_canary_is_given_back_a_disabled_endpoint_beside_other_values(world: World) -> None:
+    """EC2 takes it only alone."""
+    launched = {"HttpEndpoint": "disabled", "HttpTokens": "optional"}
+    for one in world.ec2.instances.values():
+        world.ec2.put(one, takes=0.0, **launched)
+    world.apply("p", **RESTORE | {"options": {"httpEndpoint": "enabled", "httpTokens": "required"}})
+    world.run(20.0)
+    one = world.instance_of(canary(world))
+    world.cluster.set_ready(one.node, False)
+    world.run(600.0)
+    assert {name: one.last.options[name] for name in launched} == launched
+    sent = len(world.judge.sends)
+    world.run(3_600.0)
+    assert (world.ready("p"), len(world.judge.sends)) == ("BreakerOpen", sent)
+
+
 def test_a_canary_whose_endpoint_another_hand_disables_is_told_until_it_is_enabled(world: World) -> None:
     """No probe can verify its change; nothing else is changed, and it passes once the endpoint is enabled."""
     world.apply("p", **SPEC | {"verification": {"probe": True}, "selector": {"groups": [GROUP_A]}})

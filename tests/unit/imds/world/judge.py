@@ -449,6 +449,12 @@ class Judge:
     ) -> None:
         node, before = self._cluster.nodes.get(one.node), one.last.options
         known = self.taken[asked.uid].get(one.name)
+        self.answered[one.name][asked.name] = (self._now(), options)
+        if restores and known is not None:
+            left = known.options.items() & before.items() - known.before.items()
+            if left := {name: value for name, value in left if name not in options}:
+                known.options = left  # the rest by another call
+                return
         groups = [group for group in self._taken_for(asked, one) if one.name in named(status, group)]
         canary = bool(groups)
         # A repeated call has all options that the policy decides; the first had only those that differed.
@@ -466,7 +472,6 @@ class Judge:
             over=math.inf if canary else -math.inf,
             forgiven=known.forgiven if known is not None else 0.0,
         )
-        self.answered[one.name][asked.name] = (self._now(), options)
         for name, value in options.items():
             if self._kills(one, name, value) and before[name] != value:
                 self.harmed.append((one.name, canary))
