@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TextIO
 
 import msgspec
+from aiohttp.http_exceptions import HttpProcessingError
 
 LogFormat = Literal["json", "text"]
 
@@ -197,6 +198,7 @@ def setup(
     running = logging.getLogger("kopf._core.reactor.running")
     running.removeFilter(_expected)
     running.addFilter(_expected)
+    logging.getLogger("aiohttp.server").addFilter(_no_bad_request)
     logging.captureWarnings(capture=True)
     return handler
 
@@ -204,3 +206,8 @@ def setup(
 def _expected(record: logging.LogRecord) -> bool:
     """Drop kopf's warning that it does not handle signals, on each start in its own thread."""
     return "OS signals are ignored" not in record.getMessage()
+
+
+def _no_bad_request(record: logging.LogRecord) -> bool:
+    """Drop aiohttp's traceback of a request that is no HTTP: any client can send many."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

@@ -5,8 +5,8 @@ the reason in one line. A check that raises counts as failed. The checks define 
 access to metrics.
 
 Health checks do not wait for metrics, nor for clients that send no request. Each connection serves one
-request; connections are bounded in duration and number. Metrics are rendered outside the event loop, so that
-collectors must be thread-safe.
+request; connections are bounded in duration and number, requests in size. Metrics are rendered outside the
+event loop, so that collectors must be thread-safe.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ TURN_SECONDS: Final = 0.01
 MAX_CONNECTIONS: Final = 256
 # For request, work and response together: Prometheus' default scrape timeout.
 CONNECTION_SECONDS: Final = 10.0
+# Of one request: a token and what proxies add. All connections with as much take 25 MiB.
+MAX_REQUEST_BYTES: Final = 16 * 1024
 OPENMETRICS: Final = "application/openmetrics-text"
 
 
@@ -90,13 +92,13 @@ class ConnectionLimiter:
 
 
 class _LimitedProtocol(asyncio.Protocol):
-    """Passes everything on to the inner protocol, and reports opening and closing."""
+    """Passes up to MAX_REQUEST_BYTES on to the inner protocol, and reports opening and closing."""
 
     def __init__(self, inner: asyncio.Protocol, limiter: ConnectionLimiter) -> None:
         self._inner = inner
         self._limiter = limiter
         self._transport: asyncio.Transport | None = None
-        self.data_received = inner.data_received  # type: ignore[method-assign]
+        self._left = MAX_REQUEST_BYTES
         self.eof_received = inner.eof_received  # type: ignore[method-assign]
         self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
         self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
@@ -107,6 +109,13 @@ class _LimitedProtocol(asyncio.Protocol):
         if self._limiter.opened(kept):
             self._transport = kept
             self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left >= 0:
+            self._inner.data_received(data)
+        elif self._transport is not None:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import gc
+import io
+import logging
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -13,6 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from caretaker.obs import log
 from caretaker.obs import server as obs_server
 from caretaker.obs.metrics import create_metrics
 from caretaker.obs.server import (
@@ -348,6 +351,33 @@ async def test_a_client_that_sends_no_body_keeps_no_other_out(
         assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 ")
         await asyncio.wait_for(reader.read(), 5)
     assert (await get(bound.health_port, "/healthz"))[0] == 200
+
+
+async def test_a_request_without_an_end_is_cut(server: ObsServer) -> None:
+    """Its headers are not kept; more than a scraper sends, with a token, is answered."""
+    bound = await server.start("127.0.0.1", 0, 0)
+    for port, path in ((bound.metrics_port, "/metrics"), (bound.health_port, "/healthz")):
+        kept = "".join(f"X-{n}: {'x' * 8000}\r\n" for n in range(100)).encode()
+        reader = await silent(port, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: x\r\n" + kept)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), CONNECTION_SECONDS / 2) == b""
+        assert (await get(port, path, Authorization="x" * 8000, Cookie="x" * 7000))[0] == 200
+
+
+async def test_requests_that_are_no_http_fill_no_log(server: ObsServer) -> None:
+    out = io.StringIO()
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    handler = log.setup(stream=out)
+    try:
+        port = (await server.start("127.0.0.1", 0, 0)).health_port
+        for sent in (b"GET /healthz HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
+            assert (await (await silent(port, sent)).readline()).startswith(b"HTTP/1.0 400")
+        assert out.getvalue() == ""
+    finally:
+        logging.captureWarnings(capture=False)
+        root.removeHandler(handler)
+        root.handlers[:], root.level = before
 
 
 async def test_who_is_refused_leaves_no_traceback(
