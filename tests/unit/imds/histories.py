@@ -101,6 +101,14 @@ ROLLOUT: Final = st.sampled_from(
         {"httpPutResponseHopLimit": 2, "httpTokens": "required"},
     ]
 )
+SLOWLY: Final = {
+    "allowLoosening": WORDS,
+    "allowTightening": WORDS,
+    "canary": {"instances": 1, "soak": "15m"},
+    "stopAfterConsecutiveFailures": 3,
+}
+FAILS: Final = ["leaves", "leaves", "moves", "is set back", "ends", "is gone"]
+LEFT: Final = {"exclude": {"matchLabels": {TEAM: "z"}}}
 KEPT: Final = {"pendingTimeout": "1m", "resyncInterval": "10m"}
 
 
@@ -117,7 +125,8 @@ class History(RuleBasedStateMachine):
         plain=st.booleans(),
     )
     def start(self, data: Any, count: int, harm: bool, rhythm: int, plain: bool) -> None:
-        """Half of them begin with a rollout in which all nodes are alike, for much to be at stake."""
+        """Half of them begin with a rollout in which all nodes are alike, for much to be at stake. The canary
+        of half of these fails first."""
         self.rhythm, self.plain = Random(rhythm), plain
         groups = data.draw(st.permutations(GROUPS))[:count]
         launched = st.just(BAD) if plain else LAUNCHED
@@ -131,10 +140,18 @@ class History(RuleBasedStateMachine):
                 self.world.harmful.update((group, name, value) for name, value in kills)
         self.world.ails_after = data.draw(st.sampled_from([1.0, 20.0, 40.0]))
         self.world.repaired_after = data.draw(st.sampled_from([60.0, 400.0]))
+        fails = plain and data.draw(st.booleans())
         for name in NAMES[: data.draw(st.integers(1, 3))]:
-            rollout = {"mode": "Enforce", "options": data.draw(ROLLOUT), "selector": {}, "priority": 100}
             spec = data.draw(SPEC)
-            self.world.apply(name, **(spec | rollout if plain and name == NAMES[0] else spec), **KEPT)
+            if plain and name == NAMES[0]:
+                spec |= {"mode": "Enforce", "options": data.draw(ROLLOUT), "selector": LEFT, "priority": 100}
+                spec |= {"safety": SLOWLY, "verification": {}} if fails else {}
+            self.world.apply(name, **spec, **KEPT)
+            if fails and name == NAMES[0]:
+                self.world.run(130.0, until=lambda: bool(self.canaries()))
+                self.world.run(data.draw(st.sampled_from([15.0, 45.0])))
+                if self.canaries():
+                    self.a_canary_fails_and_gets_worse(data)
 
     # ------------------------------------------------------------ strategies
 
@@ -405,40 +422,40 @@ class History(RuleBasedStateMachine):
         self.world.resume(self.policy(data))
 
     @precondition(lambda self: self.canaries())
-    @rule(
-        data=st.data(),
-        fails=st.sampled_from(["leaves", "leaves", "moves", "ends", "is set back"]),
-        stays=st.sampled_from([0.2, 20.0, 130.0, 400.0]),
-        unsure=st.sampled_from(["", "", "lag", "away"]),
-        worse=st.sampled_from(["ends", "ends", "is gone", "is not ready", "is set back", ""]),
-    )
-    def a_canary_fails_and_gets_worse(
-        self, data: Any, fails: str, stays: float, unsure: str, worse: str
-    ) -> None:
+    @rule(data=st.data())
+    def a_canary_fails_and_gets_worse(self, data: Any) -> None:
         """Or another one of the same canary, once a person has resumed its policy. Another process may read
         late, or nothing, at first."""
         name, node = data.draw(st.sampled_from(self.canaries()))
         others = [other for who, other in self.canaries() if who == name and self.alike(other, node)]
-        labels = self.world.cluster.nodes[node].labels
-        if fails == "leaves":
-            self.world.label(node, labels | {TEAM: "z"})
-        elif fails == "moves":
-            self.world.label(node, {key: "z" if key in LABELS.values() else labels[key] for key in labels})
-        else:
-            self.gets_worse(node, fails)
-        self.world.run(70.0 if fails == "is set back" else 5.0)
+        self.fails(node, data.draw(st.sampled_from(FAILS if others != [node] else FAILS[:4])))
+        self.world.run(130.0, until=lambda: self.world.cluster.status(name).breaker is not None)
         self.world.resume(name)
+        unsure = data.draw(st.sampled_from(["", "", "lag", "away"]))
         if unsure == "lag":
             self.world.ec2.lag(8.0)
             self.world.operator.change_leader()
         elif unsure == "away":
             self.world.ec2.blind = ["away"] * 6
             self.world.operator.restart()
-        self.world.run(stays)
+        self.world.run(data.draw(st.sampled_from([0.2, 20.0, 130.0, 400.0])))
         still = [other for other in others if other in self.world.cluster.nodes]
+        worse = data.draw(st.sampled_from(["ends", "ends", "is gone", "is not ready", "is set back", ""]))
         if still and worse:
             self.gets_worse(data.draw(st.sampled_from(still)), worse)
-            self.world.run(data.draw(st.sampled_from([0.0, 1_300.0])))
+            self.world.run(data.draw(st.sampled_from([0.0, 1_300.0, 2_600.0])))
+
+    def fails(self, node: str, how: str) -> None:
+        """As a canary."""
+        labels = self.world.cluster.nodes[node].labels
+        if how == "leaves":
+            self.world.label(node, labels | {TEAM: "z"})
+        elif how == "moves" and self.world.instance_of(node).asg == "c":
+            self.world.attach(node, "d")
+        elif how == "moves":
+            self.world.label(node, {key: "z" if key in LABELS.values() else labels[key] for key in labels})
+        else:
+            self.gets_worse(node, how)
 
     def alike(self, node: str, other: str) -> bool:
         """Whether they are of one group."""

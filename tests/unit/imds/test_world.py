@@ -932,6 +932,30 @@ def test_one_of_a_failed_canary_counts_until_its_change_has_passed(make: Make, h
         manual.send(number, after=1.0)
 
 
+@pytest.mark.parametrize("left", [{}, {"HttpTokens": "required"}], ids=["nothing", "a part"])
+def test_one_that_has_nothing_of_its_change_at_a_resume_is_not_lost_after_it(
+    make: Make, left: dict[str, Any]
+) -> None:
+    """Another client has reverted it. `left`: of its change."""
+    change = HOPS | {"HttpTokens": "required"}
+    options = {"httpPutResponseHopLimit": 2, "httpTokens": "required"}
+    manual = make(options=options, safety={**SPEC["safety"], "allowTightening": WORDS})
+    manual.tell(1)
+    manual.send(1, change)
+    manual.begin(40.0)
+    manual.world.ec2.put(manual.one(1), takes=0.0, **manual.one(1).launched | left)
+    manual.begin(70.0)
+    manual.world.resume("p")
+    manual.begin(1.0)
+    manual.world.end("n1", leaves_in=None)
+    manual.tell(2)
+    manual.begin(70.0)
+    if left:
+        assert broken(manual, 2, 1.0, change) == "lost"
+    else:
+        manual.send(2, change, after=1.0)
+
+
 @pytest.mark.parametrize(("closes", "rule"), [(True, ""), (False, "set back")])
 def test_what_is_set_back_before_the_breaker_is_closed_is_settled(
     make: Make, closes: bool, rule: str

@@ -660,8 +660,8 @@ class Judge:
             if sent.restored or self._clock.jumped > sent.at:
                 continue
             changed = self._ec2.instances[sent.instance]
-            if self._cluster.shared.get(sent.instance, 0.0) > sent.at:
-                continue  # it is not known whose group and readiness count
+            if self._cluster.shared.get(sent.instance, 0.0) > sent.at or self._accepted(sent, changed):
+                continue  # or it is not known whose group and readiness count
             if changed is one:
                 self._judge_fight(asked, sent, one, ends)
                 continue
@@ -687,6 +687,13 @@ class Judge:
         changes = [(self.group(one), name, "", str(value)) for name, value in sent.options.items()]
         has = sent.options.items() <= one.last.options.items()
         return has and one.runs and all(self._decides(asked, change, one) for change in changes)
+
+    def _accepted(self, sent: Sent, one: Instance) -> bool:
+        """Whether a person settled it when nothing of the change was left."""
+        then = one.then(sent.forgiven)
+        return (
+            then is not None and sent.at < sent.forgiven and not sent.options.items() & then.options.items()
+        )
 
     def _kept(self, sent: Sent, one: Instance, until: float) -> bool:
         """Whether it had the change all the time."""
