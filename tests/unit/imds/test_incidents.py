@@ -607,6 +607,35 @@ def test_a_canary_is_given_back_a_disabled_endpoint_beside_other_values(world: W
     assert (world.ready("p"), len(world.judge.sends)) == ("BreakerOpen", sent)
 
 
+@pytest.mark.parametrize(
+    ("options", "reads"), [({"httpPutResponseHopLimit": 2}, 3), ({"httpTokens": "required"}, 16)]
+)
+def test_the_calls_of_a_canary_are_those_that_are_documented(
+    world: World, options: dict[str, Any], reads: int
+) -> None:
+    """Soaks of 2 and 15 minutes; a resync takes the place of one."""
+    described: list[dict[str, Any]] = []
+    describe = world.ec2.describe
+
+    def counted(given: dict[str, Any]) -> dict[str, Any]:
+        described.append(given)
+        return describe(given)
+
+    world.ec2.describe = counted  # type: ignore[method-assign]
+    world.apply("p", **SPEC | {"options": options, "selector": {"groups": [GROUP_A]}})
+    world.run(30.0, until=lambda: bool(world.judge.sends))
+    described.clear()
+
+    def passed() -> bool:
+        found = world.cluster.status("p").canary
+        return found is not None and bool(found.passed)
+
+    world.run(1_200.0, until=passed)
+    assert (passed(), len(described)) == (True, reads)
+    sent = sorted(one.at for one in world.judge.taken[world.cluster.policy("p").uid].values() if one.canary)
+    assert (len(sent), world.ec2.dry) == (1, 1)
+
+
 def test_a_canary_whose_endpoint_another_hand_disables_is_told_until_it_is_enabled(world: World) -> None:
     """No probe can verify its change; nothing else is changed, and it passes once the endpoint is enabled."""
     world.apply("p", **SPEC | {"verification": {"probe": True}, "selector": {"groups": [GROUP_A]}})
