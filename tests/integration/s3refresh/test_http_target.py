@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -584,6 +585,36 @@ class TestServersThatDoNotAnswer:
         assert len(refused) == len(calls) + 1 - CALLS
         assert {result.code for result in results if isinstance(result, Result)} == {""}
         assert len(server.bodies) == CALLS
+
+
+@pytest.mark.parametrize(
+    ("begin", "more", "code"),
+    [
+        (b"", b"HTTP/1.1 102 Processing\r\n\r\n", UNKNOWN),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n", b"x" * 1000, ""),
+    ],
+    ids=["interim answers", "a body"],
+)
+async def test_of_an_answer_without_an_end_little_is_read(begin: bytes, more: bytes, code: str) -> None:
+    """The call ends long before its timeout, and no answer holds the event loop."""
+    sent = 0
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.transport.set_write_buffer_limits(0)
+        with suppress(ConnectionError):
+            writer.write(begin)
+            while True:
+                writer.write(more * 100)
+                await writer.drain()
+                sent += len(more) * 100
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        call = target(f"http://127.0.0.1:{port}", timeout="60s").refresh(BUCKET, CLAIM)
+        assert (await asyncio.wait_for(call, 10)).code == code
+    assert sent < 16 << 20, "no more than the buffers of the kernel hold"
 
 
 async def test_lookups_that_end_let_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,30 @@ UNDECIDED: Final = frozenset((408, 409, 425))
 UNTRIED: Final = frozenset((401, 403, 429))
 
 
+# Read of an answer, TLS and certificates included; nothing but its status and headers is of use.
+ANSWER_BYTES: Final = 64 * 1024
+# At a time: a server may fill them with interim answers, and aiohttp parses them in one turn of the loop.
+READ_BYTES: Final = 16 * 1024
+
+
+class _Socket(socket.socket):
+    """One of which asyncio reads ANSWER_BYTES, READ_BYTES at a time; then it ends."""
+
+    _left = ANSWER_BYTES
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        data = super().recv(min(size, READ_BYTES, self._left), flags) if self._left else b""
+        self._left -= len(data)
+        return data
+
+    def recv_into(self, buffer: Any, /) -> int:  # type: ignore[override]
+        if not self._left:
+            return 0
+        count = super().recv_into(memoryview(buffer)[: min(READ_BYTES, self._left)])
+        self._left -= count
+        return count
+
+
 class HeadersSecret(Wire, frozen=True):
     """A Secret in the resource's own namespace."""
 
@@ -170,7 +194,7 @@ class HttpCalls(TargetClient):
             if refusal := self._egress.refusal(host, str(info[4][0]), api_server):
                 refusals.append(refusal)
                 raise OSError(errno.EACCES, refusal)
-            return socket.socket(family=info[0], type=info[1], proto=info[2])
+            return _Socket(family=info[0], type=info[1], proto=info[2])
 
         # A session for each call: calls are minutes apart, and no connection outlives its judgement.
         connector = aiohttp.TCPConnector(
