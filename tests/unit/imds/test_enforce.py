@@ -980,7 +980,7 @@ def test_what_was_resumed_in_the_future_does_not_keep_the_next_breaker_from_stan
     for resumed in (WALL + 0.5, WALL + 31_536_000.25):
         opened = enforce(many(2), inputs(failures=5, resumed_at=resumed)).breaker
         assert opened is not None
-        again = enforce(many(2), inputs(breaker=opened, resumed_at=resumed))
+        again = enforce(many(2), inputs(breaker=opened, resumed_at=resumed, canary=None))
         assert (again.breaker, again.writes) == (opened, ())
         fixed = inputs(breaker=opened, resumed_at=(parse_time(opened.opened_at) or 0.0) + 0.1)
         assert enforce(many(2), fixed).closed
