@@ -84,19 +84,18 @@ class Cases:
         """See Case."""
         state, attempt, inputs = one.result.state, attempt_of(self._inputs, one), self._inputs
         stay: tuple[Blocked, ...] = ()
+        backs_off = one.instance in self._failed and refused(attempt)
         if one.observed is not None and state == "drifted":
             free, stay = self._allowed(one, one.observed)
-            if free and one.instance in self._failed and refused(attempt):
-                return Case(one, state, attempt, free, stay)  # the backoff goes on
             if free:
-                return Case(one, state, _drifted(one, one.observed, attempt, free, inputs), free, stay)
+                after = attempt if backs_off else _drifted(one, one.observed, attempt, free, inputs)
+                return Case(one, state, after, free, stay)
             # no change is left that this policy may make
             state = "pending" if _under_way(one) else "compliant"
-        if state == "compliant" and one.instance in self._failed and refused(attempt):
-            return Case(one, state, attempt, (), stay)  # the backoff goes on
-        attempt = advance(
-            attempt, state, inputs.now, inputs.pending_timeout, others=one.instance in inputs.others
-        )
+        if not backs_off or state != "compliant":
+            attempt = advance(
+                attempt, state, inputs.now, inputs.pending_timeout, others=one.instance in inputs.others
+            )
         ours = bool(attempt.options) or one.instance in self._changed or not inputs.canary_instances
         if state == "pending" and not ours and overdue(attempt, inputs.now, inputs.pending_timeout):
             # Another client has sent it: report it, and do not send it again.
