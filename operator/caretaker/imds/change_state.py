@@ -45,7 +45,7 @@ def carried(
     """The changes that the instance has, or may have, whoever wants them. `sure`: it has what was sent last,
     which EC2 may not have confirmed yet."""
     confirmed = sure or one.observed is None or one.observed.confirmed
-    if one.result.state == "unknown" or not confirmed:
+    if not confirmed:
         return tuple(changes)
     has = dict(one.observed.options.given()) if one.observed is not None else {}
     return tuple(change for change in changes if text(has.get(change.field)) == change.after)

@@ -843,6 +843,11 @@ def test_what_was_read_as_given_back_is_not_given_back_again() -> None:
         pytest.param(found(1, confirmed=False), {}, id="its change may be made yet"),
         pytest.param(found(1, at=499.0), {"inherited": {"i-1"}, "believed_since": 500.0}, id="it is too old"),
         pytest.param(found(1, unasked="away"), {}, id="it is not known"),
+        pytest.param(
+            found(1, confirmed=False),
+            {"attempts": {"i-1": sent(NEW, 990.0, CALL)}},
+            id="EC2 has accepted the change itself",
+        ),
     ],
 )
 def test_not_every_reading_tells_that_it_was_given_back(one: CheckedInstance, more: dict[str, Any]) -> None:

@@ -194,6 +194,7 @@ def test_an_instance_is_read_as_the_api_tells_it() -> None:
     assert found.clusters == ("prod",)
     bare = observed_instance({"InstanceId": "i-2"}, 7.0)
     assert (dict(bare.options.given()), bare.state, bare.group, bare.at) == ({}, "", "", 7.0)
+    assert (bare.template, bare.version) == ("", "")
     assert (bare.lost, found.lost) == (True, False), "its options are not told"
     tags: Any = [{"Value": "x"}, {"Key": "aws:autoscaling:groupName"}]
     half = observed_instance({"InstanceId": "i-3", "Tags": tags}, 7.0)
