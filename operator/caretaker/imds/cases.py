@@ -10,7 +10,7 @@ from caretaker.api.imds import FieldChange
 from caretaker.imds.change_attempts import NEW, ChangeAttempt, advance, drifted, not_applied, overdue, refused
 from caretaker.imds.checks import OWN_SECONDS, ObservedInstance, State
 from caretaker.imds.drift import HOP_LIMIT, OptionChange, change_of
-from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, recorded
+from caretaker.imds.enforce_input import CheckedInstance, EnforceInput
 from caretaker.imds.safety_checks import Blocked, blocked, ec2_name, parameters
 
 _Allowed = tuple[tuple[FieldChange, ...], tuple[Blocked, ...]]
@@ -18,13 +18,14 @@ _Allowed = tuple[tuple[FieldChange, ...], tuple[Blocked, ...]]
 
 class Case(msgspec.Struct, frozen=True, gc=False):
     """`state`: of the changes that this policy may make; `attempt`: the last one; `changes`: allowed ones;
-    `blocked`: the others."""
+    `blocked`: the others; `again`: parameters of the call that repeats a pending change."""
 
     checked: CheckedInstance
     state: State
     attempt: ChangeAttempt
     changes: tuple[FieldChange, ...] = ()
     blocked: tuple[Blocked, ...] = ()
+    again: Mapping[str, Any] = {}
 
     @property
     def waits(self) -> bool:
@@ -54,13 +55,13 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         return self.state == "pending" and late and not self.attempt.resent
 
     def options(self, me: str, changes: Iterable[FieldChange]) -> Mapping[str, Any]:
-        """Parameters of the call for these changes; for a resend all options that the policy wins."""
+        """Parameters of the call for these changes, or of the one that repeats a pending change."""
+        if self.state == "pending":
+            return self.again
         observed = self.checked.observed
         assert observed is not None  # noqa: S101 - an instance that was not seen has no changes
-        fields = {change.field for change in changes}
         leave = {why.change.field for why in self.blocked}
-        if self.state == "drifted":
-            leave |= self.checked.desired.keys() - fields
+        leave |= self.checked.desired.keys() - {change.field for change in changes}
         return parameters(self.checked.desired, me, leave, observed)
 
 
@@ -75,7 +76,13 @@ class Cases:
 
     def __init__(self, inputs: EnforceInput) -> None:
         self._inputs = inputs
-        self._changed = recorded(inputs.canary, inputs.watched)
+        canaries = inputs.canary.groups if inputs.canary is not None else ()
+        # Fields of the last change of an instance, by status: a canary's is later than those being watched.
+        self._changed = {
+            one.instance: {change.field for change in group.changes}
+            for group in (*inputs.watched, *canaries)
+            for one in group.instances
+        }
         # While the breaker is open, refused calls may be those that write previous values back.
         self._failed = _failed(inputs) if inputs.breaker is not None else frozenset[str]()
         self._known: dict[tuple[object, ...], _Allowed] = {}
@@ -96,11 +103,22 @@ class Cases:
             attempt = advance(
                 attempt, state, inputs.now, inputs.pending_timeout, others=one.instance in inputs.others
             )
-        ours = bool(attempt.options) or one.instance in self._changed or not inputs.canary_instances
-        if state == "pending" and not ours and overdue(attempt, inputs.now, inputs.pending_timeout):
-            # Another client has sent it: report it, and do not send it again.
+        again = self._again(one, attempt, stay) if state == "pending" else {}
+        if state == "pending" and not again and overdue(attempt, inputs.now, inputs.pending_timeout):
+            # Another client may have sent it: report it, and do not send it again.
             attempt = not_applied(attempt, inputs.now, inputs.pending_timeout)
-        return Case(one, state, attempt, (), stay)
+        return Case(one, state, attempt, (), stay, again)
+
+    def _again(
+        self, one: CheckedInstance, attempt: ChangeAttempt, stay: tuple[Blocked, ...]
+    ) -> Mapping[str, Any]:
+        """Parameters of the fields that were sent, as far as the policy still wins them; of others, another
+        client may have changed the values since the read."""
+        assert one.observed is not None  # noqa: S101 - an instance that was not seen is not pending
+        known = self._changed.get(one.instance, set())
+        fields = {name for name in one.desired if ec2_name(name) in attempt.options} or known
+        leave = (one.desired.keys() - fields) | {why.change.field for why in stay}
+        return parameters(one.desired, self._inputs.me, leave, one.observed)
 
     def _allowed(self, one: CheckedInstance, observed: ObservedInstance) -> _Allowed:
         """(allowed changes, blocked ones)."""

@@ -62,8 +62,8 @@ def parameters(
     """Parameters of the call: fields that the policy wins, may set, and that differ. All other fields keep
     their values, also those that another client has changed since the read, such as a disabled endpoint: "If
     this parameter is not specified, the existing state is maintained" (EC2's service model, HttpEndpoint of
-    ModifyInstanceMetadataOptionsRequest). If no field differs, the change is pending in EC2: then all won
-    fields are sent again. Never an empty value."""
+    ModifyInstanceMetadataOptionsRequest). If no field differs, the change is pending in EC2: then they are
+    sent again. Never an empty value."""
     has = dict(observed.options.given())
     won = {
         field: one.value

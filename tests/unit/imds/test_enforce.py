@@ -118,13 +118,23 @@ def test_a_pending_instance_is_not_touched_before_its_timeout_and_once_after() -
     late = enforce([one], inputs(attempts=attempts, now=1_020.0))
     assert (written(late), late.changed) == (["i-1"], ())
     first = enforce([one], inputs(attempts=attempts, now=1_020.0, canary=canaries(canary("Changing", 1))))
-    assert (written(first), dict(first.writes[0].options)) == (["i-1"], {**CALL, "HttpTokens": "required"})
+    assert (written(first), dict(first.writes[0].options)) == (["i-1"], CALL)
     again = {"i-1": sent(attempts["i-1"], 1_020.0, CALL)}
     assert written(enforce([one], inputs(attempts=again, now=1_139.0))) == []
     over = enforce([one], inputs(attempts=again, now=1_140.0))
     assert (over.writes, over.attempts["i-1"].trouble[0], over.pending) == ((), "NotApplied", 0)
     after = enforce([one], inputs(attempts=dict(over.attempts), now=1_150.0))
     assert (after.writes, after.pending, after.phase, after.wake) == ((), 0, "Enforced", None)
+
+
+def test_another_process_repeats_the_fields_of_a_canary_alone() -> None:
+    """Of all others, another client may have changed the values since the read."""
+    one = found(1, GOOD, pending=True)
+    attempts = {"i-1": ChangeAttempt(sent_at=900.0)}
+    made = enforce([one], inputs(attempts=attempts, now=1_020.0, canary=canaries(canary("Changing", 1))))
+    assert [dict(write.options) for write in made.writes] == [CALL]
+    unknown = enforce([one], inputs(attempts=attempts, now=1_020.0, canary_instances=0))
+    assert (unknown.writes, unknown.attempts["i-1"].trouble[0]) == ((), "NotApplied")
 
 
 def test_what_another_policy_has_sent_is_not_sent_again_by_this_one() -> None:

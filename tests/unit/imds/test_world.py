@@ -430,12 +430,20 @@ def test_what_is_sent_once_more_is_restored_to_what_it_was(make: Make) -> None:
     manual.world.ec2.applies_in = 1e9
     manual.tell(1)
     manual.send(1)
-    manual.send(1, HOPS | {"HttpTokens": "optional"}, after=61.0)
+    manual.send(1, after=61.0)
     manual.world.cluster.set_ready("n1", False)
     manual.tell(1, breaker={"reason": "CanaryNotReady"})
     manual.send(1, {"HttpPutResponseHopLimit": 1}, after=1.0)
     manual.world.cluster.set_ready("n1", True)
     assert manual.judge.taken[manual.world.cluster.policy("p").uid][manual.one(1).name].restored
+
+
+def test_an_option_that_was_not_sent_is_not_sent_with_a_repeated_call(make: Make) -> None:
+    manual = make(options=SPEC["options"] | {"httpTokens": "optional"})
+    manual.world.ec2.applies_in = 1e9
+    manual.tell(1)
+    manual.send(1)
+    assert broken(manual, 1, 61.0, HOPS | {"HttpTokens": "optional"}) == "differs"
 
 
 def test_what_is_pending_too_long_is_sent_once_more_whatever_another_has_sent(make: Make) -> None:

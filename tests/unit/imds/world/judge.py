@@ -457,14 +457,14 @@ class Judge:
                 return
         groups = [group for group in self._taken_for(asked, one) if one.name in named(status, group)]
         canary = bool(groups)
-        # A repeated call has all options that the policy decides; the first had only those that differed.
+        # A repeated call has the options of the first that the policy still decides.
         if (
             known is not None
-            and known.options.items() <= options.items()
+            and options.items() <= known.options.items()
             and options.items() <= before.items()
             and one.pending(self._now())
         ):
-            before = {**before, **{name: known.before[name] for name in known.options}}
+            before = {**before, **{name: known.before[name] for name in options}}
         self.taken[asked.uid][one.name] = Sent(
             *(self._now(), one.name, dict(before), options, node is not None and node.ready, canary),
             groups[0] if canary else self.group(one),
@@ -515,10 +515,12 @@ class Judge:
         node = self._cluster.nodes.get(one.node)
         labels = node.labels if node is not None else {}
         wins = winners(self._cluster.asked(), labels, groups_of(labels, one.asg))
+        known = self.taken[asked.uid].get(one.name)
         for name, value in options.items():
             had = one.values(name, since)
             # A change that was pending at the reading may be sent once more, though it is applied by now.
-            if had == {value} and not one.was_pending(since):
+            repeated = one.was_pending(since) and (known is None or name in known.options)
+            if had == {value} and not repeated:
                 self.breach("differs", f"{one.name} has {name}={value} already")
                 continue
             if not any(asked.allows(name, before, value) for before in had):
