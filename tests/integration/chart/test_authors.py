@@ -290,6 +290,24 @@ async def test_what_leaves_the_spec_as_it_is_needs_no_more_rights(place: Place) 
         await jane.delete(url)
 
 
+async def test_each_of_as_many_secrets_as_a_spec_may_name_is_checked(place: Place) -> None:
+    """The API server limits the cost of an expression: it allows two questions to the authorizer."""
+    aws = {"region": "eu-west-1", "credentialsSecretRef": {"name": "keys-8"}}
+    sources = [{"secretRef": {"name": f"keys-{n}"}} for n in range(8)]
+    target = {"http": {"url": "https://x.example", "headersFrom": sources}}
+    made = body("S3AggregatedRefresh", refresh(target=target, filter={"buckets": ["media"]}, aws=aws))
+    for missing in ("keys-7", "keys-8", ""):
+        names = [name for n in range(9) if (name := f"keys-{n}") != missing]
+        user = {"apiGroup": RBAC, "kind": "User", "name": f"with-all-but-{missing or 'none'}"}
+        await place.bind(user, [OURS, {**KEYS, "resourceNames": names}])
+        async with place.acting(user["name"]) as author:
+            if missing:
+                with pytest.raises(ApiError, match="names a Secret that you may not get"):
+                    await place.write(author, made)
+            else:
+                await accepted(place, author, made)
+
+
 async def test_the_operator_may_make_the_task_of_its_probe(place: Place, tmp_path: Path) -> None:
     """With the right on Pods that the chart gives it."""
     system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
