@@ -627,6 +627,9 @@ def test_a_stored_result_counts_until_there_is_a_newer_one(
     assert made.probe_state.findings == found
     assert made.verified is not None
     assert made.verified.proved is (kept is None)
+    message, last = made.verified.message, "; the last result counts until the node is probed again"
+    assert message.startswith("1 ")
+    assert message.endswith(last) is (kept is STORED)
     assert known(FIRST, stored=(), **found).unexpected == ((SHUT_OUT,) if kept is SHUT_OUT else ())
 
 
