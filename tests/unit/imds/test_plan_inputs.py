@@ -173,7 +173,7 @@ def test_a_canary_whose_endpoint_another_policy_disables_is_not_proved(verdict: 
     status = CanaryStatus(1, ("i-00000001",), "Soaking", SINCE, SINCE, (group,))
     inputs = msgspec.structs.replace(ENFORCING, canary=status, canary_instances=1, canary_soak=60.0)
     mine = Policy("two", 100, Options(2), Selector(), enforces=True)
-    closed = Policy("off", 100, Options(http_endpoint="disabled"), Selector())
+    closed = Policy("off", 100, Options(http_endpoint="disabled"), Selector(), enforces=True)
     ready = msgspec.structs.replace(node(1), ready=True)
     members = [member(ready, Options(2, http_endpoint="disabled")), member(node(2), Options(1))]
     made = planned(
@@ -188,7 +188,7 @@ def test_a_canary_whose_endpoint_another_policy_disables_is_not_proved(verdict: 
     assert made.canary is not None
     assert (made.phase, made.canary.passed) == ("NotProbeable", ())
     assert made.message.startswith(
-        "Canary i-00000001 has soaked, and cannot be probed: its metadata endpoint"
+        "Canary i-00000001 has soaked, and cannot be probed: its metadata endpoint is disabled, so a probe "
     )
 
 
@@ -251,12 +251,27 @@ def test_a_probe_that_was_asked_for_after_the_change_is_not_asked_for_again(
 def test_what_is_set_is_told_beside_what_a_probe_found() -> None:
     ready = member(msgspec.structs.replace(node(1), ready=True), Options(2))
     known = ProbeState({"n001": Finding("HopLimited", 1e9 - 5.0, "", None, 3)})
-    made = planned([ready], probing=Probing(), now=1e9, probe_state=known).verified
+    plan = planned([ready], probing=Probing(), now=1e9, probe_state=known)
+    assert [(one.node, one.instance) for one in plan.unexpected] == [("n001", "i-00000001")]
+    made = plan.verified
     assert made is not None
     assert made.message == (
         "1 of 1 probed node(s) have an unexpected result; n001: a pod does not reach IMDS (HopLimited, and "
         "needs hop limit 3); the hop limit is set to 2"
     )
+
+
+@pytest.mark.parametrize(("ipv6", "proved"), [("enabled", None), ("disabled", True)])
+def test_a_pod_that_may_reach_it_over_ipv6_is_not_proved_to_be_blocked(
+    ipv6: Any, proved: bool | None
+) -> None:
+    options = Options(2, http_endpoint="enabled", http_protocol_ipv6=ipv6)
+    ready = member(msgspec.structs.replace(node(1), ready=True), options)
+    known = ProbeState({"n001": Finding("Blocked", 1e9 - 5.0, "", 3.0, 2)})
+    probing = Probing(expect="PodBlocked")
+    made = planned([ready], probing=probing, now=1e9, probe_state=known).verified
+    assert made is not None
+    assert (made.proved, "over IPv6" in made.message) == (proved, proved is None)
 
 
 def test_where_a_policy_disables_the_endpoint_nothing_may_reach_it() -> None:
