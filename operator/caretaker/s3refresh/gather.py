@@ -175,7 +175,7 @@ class Reader:
         targets = resource.targets_of(read, now)
         shares = came.discovery.by_id
         assume_after = read.options.assume_after
-        busy = busy_of(targets, shares, assume_after, now)
+        busy = busy_of(targets, {**state.memory.shares, **shares}, assume_after, now)
         groups = {share.group for share in shares.values()} if target_type.limit else set()
         blocked = rejection.message if rejection is not None else state.discovery.blocked
         blocked_since = min(state.memory.blocked_since, clock) if read.flushing and blocked else math.inf

@@ -360,6 +360,53 @@ async def test_a_refresh_takes_its_turn_whatever_the_spec_of_its_resource_says_b
     await place.kind.stop()
 
 
+class TwoShares(Aws):
+    """Of two types, on one gateway. Those of the type that is called first may not be described any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = ""
+
+    async def list_file_shares(self, **_: Any) -> Any:
+        types = {SHARE: "SMB", f"{SHARE}-2": "NFS"}
+        return {
+            "FileShareInfoList": [{"FileShareARN": arn, "FileShareType": types[arn]} for arn in sorted(types)]
+        }
+
+    async def describe_nfs_file_shares(self, **_: Any) -> Any:
+        return {"NFSFileShareInfoList": self._described(f"{SHARE}-2")}
+
+    async def describe_smb_file_shares(self, **_: Any) -> Any:
+        return {"SMBFileShareInfoList": self._described(SHARE)}
+
+    def _described(self, arn: str) -> list[Any]:
+        if arn == self.first:
+            raise AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "not allowed")
+        found = {"FileShareARN": arn, "FileShareId": arn.rpartition("/")[2], "GatewayARN": GATEWAY}
+        return [found | {"LocationARN": "arn:aws:s3:::media", "FileShareStatus": "AVAILABLE"}]
+
+    async def refresh_cache(self, **how: Any) -> Any:
+        answer = await super().refresh_cache(**how)
+        self.first = how["FileShareARN"]
+        return answer
+
+
+async def test_a_refresh_of_a_share_that_is_not_found_now_keeps_the_next_of_its_own_resource(
+    clock: Clock,
+) -> None:
+    place = Place(ApiServer(mine=spec_of("mine")), TwoShares(), clock)
+    await place.calls(MINE)
+    await place.answered()
+    await place.a_pass(MINE)
+    other_keys(place.api)
+    await place.a_pass(MINE)
+    await place.knows_its_shares(MINE)
+    assert place.aws.calls == 1, "the gateway would refuse it"
+    inputs = await place.inputs(MINE)
+    assert (len(inputs.targets), len(inputs.discovery.shares), inputs.free) == (2, 1, {GATEWAY: 0})
+    await place.kind.stop()
+
+
 @pytest.mark.parametrize("change", [unchanged, suspended, broken, undecodable, no_endpoint])
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_the_call_to_an_endpoint_counts_there_and_nowhere_else(
