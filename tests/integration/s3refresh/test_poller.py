@@ -112,5 +112,5 @@ async def test_a_queue_that_is_not_there_is_told_and_read_once_it_is(aws: Aws, c
         name = queue.url.rpartition("/")[2]
         aws.sqs.create_queue(QueueName=name)
         aws.sqs.send_message(QueueUrl=queue.url, MessageBody='{"Event": "s3:TestEvent"}')
-        await at_work.until(lambda: bool(at_work.waiting()))
-        assert at_work.poller.problem is None
+        # Of receives side by side, one sent before may be refused after another has brought the message.
+        await at_work.until(lambda: bool(at_work.waiting()) and at_work.poller.problem is None)
