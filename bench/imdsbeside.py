@@ -107,7 +107,7 @@ async def run(made: Cluster, admin: Admin, ec2: Ec2, labels: Mapping[str, str]) 
     await herd.clear(admin)
     found = [
         Figure(f"changes sent for {DRIFTED} drifted instances, ours", ours.changes, "", f"= {DRIFTED}"),
-        Figure("other calls beyond polls of what is pending, ours", ours.others, "", "<= 10", ours.note),
+        Figure("other calls beyond reads by ID, ours", ours.others, "", "<= 10", ours.note),
         Figure("wrongly skipped, ours", ours.skipped, "", "= 0"),
         Figure("seconds until status says that all is done, ours", ours.seconds, "s"),
     ]
@@ -136,7 +136,7 @@ async def _world(admin: Admin, herd: Herd) -> World:
 async def _ours(made: Cluster, admin: Admin, ec2: Ec2, world: World, herd: Herd) -> Counted:
     world.put_back()
     async with operator(made, ec2.url, *FULL_SHARE):
-        safety = {**UNCAPPED, "allowLoosening": ["HopLimit", "IPv6"]}
+        safety = {**UNCAPPED, "allowTightening": ["Tokens", "IPv6"]}
         began = time.monotonic()
         policy = await create(admin, "beside", herd.labels, mode="Enforce", options=OURS, safety=safety)
         lost, kept = len(world.vanished), len(world.forbidden)
@@ -147,8 +147,8 @@ async def _ours(made: Cluster, admin: Admin, ec2: Ec2, world: World, herd: Herd)
         await asyncio.sleep(QUIET_SECONDS)
         found = _counted(world, seconds)
     await policy.delete()
-    say(f"ours: {found.changes} changes, {found.others} other calls, {found.polls} polls")
-    return msgspec.structs.replace(found, note=f"{found.polls} polls, 1 dry run")
+    say(f"ours: {found.changes} changes, {found.others} other calls, {found.polls} reads by ID")
+    return msgspec.structs.replace(found, note=f"{found.polls} reads by ID, 1 dry run")
 
 
 # ---------------------------------------------------------------- Custodian
@@ -192,9 +192,7 @@ def _counted(world: World, seconds: float, *, trouble: bool = True) -> Counted:
     throttled = refused(world.control)
     changes = [call for call in sent(world.control) if call["code"] != "RequestLimitExceeded"]
     every = len(world.control.calls())
-    polls = sum(
-        "metadata-options.state" in str(call["params"]) for call in world.control.calls("DescribeInstances")
-    )
+    polls = sum("instance-id" in str(call["params"]) for call in world.control.calls("DescribeInstances"))
     skipped = set(world.skipped(trouble=trouble))
     wordless = {one for ids, wrong in world.before if wrong and set(wrong) <= set(_WORDLESS) for one in ids}
     return Counted(
