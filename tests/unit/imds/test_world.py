@@ -403,6 +403,16 @@ def test_an_audit_sends_nothing_and_nobody_sends_too_fast(make: Make) -> None:
     assert broken(manual, 6, after=100.0) == "mode"
 
 
+def test_what_was_changed_without_canaries_is_not_watched(make: Make) -> None:
+    manual = make()
+    manual.passes()
+    manual.world.apply("p", safety={**SPEC["safety"], "canary": {"instances": 0}})
+    manual.send(2)
+    manual.world.apply("p", safety=SPEC["safety"])
+    manual.world.cluster.set_ready("n2", False)
+    manual.send(3, after=1.0)
+
+
 def test_what_is_pending_is_left_alone(make: Make) -> None:
     manual = make()
     manual.passes()

@@ -43,7 +43,8 @@ class Breach(AssertionError):  # noqa: N818 - as a rule has it
 
 class Sent(msgspec.Struct):
     """A change that EC2 has taken. `ready`: whether its Node was, when it was sent; `group`: of its canary;
-    `over`: what happens afterwards is seen only if it would be of one that follows."""
+    `watched`: by a policy with canaries; `over`: what happens afterwards is seen only if it would be of one
+    that follows."""
 
     at: float
     instance: str
@@ -52,6 +53,7 @@ class Sent(msgspec.Struct):
     ready: bool
     canary: bool
     group: Group
+    watched: bool
     forgiven: float = 0.0  # what happened before was settled by a person
     restored: bool = False
     over: float = math.inf
@@ -468,6 +470,7 @@ class Judge:
         self.taken[asked.uid][one.name] = Sent(
             *(self._now(), one.name, dict(before), options, node is not None and node.ready, canary),
             groups[0] if canary else self.group(one),
+            asked.canary > 0,
             restored=restores,
             over=math.inf if canary else -math.inf,
             forgiven=known.forgiven if known is not None else 0.0,
@@ -666,6 +669,8 @@ class Judge:
                 continue  # or it is not known whose group and readiness count
             if changed is one:
                 self._judge_fight(asked, sent, one, ends)
+                continue
+            if not sent.watched:
                 continue
             for rule, happened, seen in self._worse(asked, sent, changed):
                 until = ends
