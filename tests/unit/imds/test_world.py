@@ -313,6 +313,7 @@ def test_nothing_follows_once_one_is_worse(
 
 LATE: Final[list[Callable[[World], object]]] = [
     lambda world: world.end("n3", leaves_in=None),
+    lambda world: (world.cluster.set_ready("n3", False), world.end("n3", leaves_in=None)),
     lambda world: world.ec2.put(world.instance_of("n3"), HttpPutResponseHopLimit=1),
 ]
 

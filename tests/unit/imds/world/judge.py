@@ -740,7 +740,7 @@ class Judge:
             yield "lost", min(removed, ended), min(removed, ended + late)
         log = self._cluster.ready[one.node]
         unready = bool(log) and not log[-1][1] and log[-1][0] <= one.stopped  # not as it was stopped
-        if one.node in self._cluster.nodes and sent.ready and unready:
+        if one.node in self._cluster.nodes and sent.ready and unready and one.ended is None:
             yield "not ready", log[-1][0], log[-1][0]
         back = self._reverted(asked, sent, one)
         if back is not None and one.runs:
