@@ -394,6 +394,50 @@ def test_only_what_differs_and_is_allowed_is_sent(make: Make) -> None:
     assert broken(manual, after=10.0) == "allowed"
 
 
+@pytest.mark.parametrize(
+    ("lacking", "since", "rule"),
+    [("HttpEndpoint", 1.0, ""), ("HttpTokens", 1.0, "differs"), ("HttpEndpoint", -1.0, "differs")],
+)
+def test_an_option_that_this_process_has_never_read_may_be_sent(
+    make: Make, lacking: str, since: float, rule: str
+) -> None:
+    """`since`: seconds from the last whole description to its start."""
+    manual = make(options=SPEC["options"] | {"httpEndpoint": "enabled"})
+    manual.passes()
+    manual.world.ec2.describe({})
+    manual.judge.led_since = manual.world.clock.now + since
+    manual.world.ec2.untold, manual.world.ec2.lacking = 1, lacking
+    manual.world.clock.now += 2.0
+    manual.world.ec2.describe({})
+    options = HOPS | {"HttpEndpoint": "enabled"}
+    if rule:
+        assert broken(manual, options=options) == rule
+    else:
+        manual.send(2, options)
+
+
+@pytest.mark.parametrize(
+    ("priority", "left", "rule"), [(200, False, ""), (200, True, "not ready"), (1, False, "not ready")]
+)
+def test_the_watch_of_an_instance_ends_where_another_policy_has_replaced_its_change(
+    make: Make, priority: int, left: bool, rule: str
+) -> None:
+    manual = make(safety={**SPEC["safety"], "canary": {"soak": "20m"}})
+    manual.passes(after=1_201.0)
+    manual.send(3)
+    manual.world.label("n3", {LABELS[GROUP[0]]: GROUP[1], "team": "x"})
+    selector = {"nodeSelector": {"matchLabels": {"team": "x"}}}
+    other = {"priority": priority, "selector": selector, "options": {"httpPutResponseHopLimit": 3}}
+    manual.world.apply("q", **SPEC | other)
+    if not left:
+        manual.world.ec2.put(manual.one(3), by="q", takes=0.0, HttpPutResponseHopLimit=3)
+    manual.world.cluster.set_ready("n3", False)
+    if rule:
+        assert broken(manual, after=1.0) == rule
+    else:
+        manual.send(2, after=1.0)
+
+
 def test_an_audit_sends_nothing_and_nobody_sends_too_fast(make: Make) -> None:
     manual = make()
     manual.passes()
@@ -1018,17 +1062,21 @@ def test_nothing_is_changed_while_the_probe_cannot_be_used(make: Make, how: str)
 
 
 @pytest.mark.parametrize(
-    ("lost", "read", "unasked", "rule"),
+    ("lost", "read", "edits", "rule"),
     [
-        (False, False, False, "probe"),
-        (True, True, False, "probe"),
-        (True, False, False, ""),
-        (True, True, True, ""),
+        (False, False, [], "probe"),
+        (False, True, [{}, {"probe": True}], "probe"),
+        (True, True, [], "probe"),
+        (True, True, [{"probe": True}], "probe"),
+        (True, False, [], ""),
+        (True, True, [{}, {"probe": True}], ""),
+        (True, True, [{"probe": True, "expect": "Any"}, {"probe": True}], ""),
     ],
 )
 def test_a_finding_counts_though_its_ledger_is_lost_once_it_was_read(
-    make: Make, lost: bool, read: bool, unasked: bool, rule: str
+    make: Make, lost: bool, read: bool, edits: list[dict[str, Any]], rule: str
 ) -> None:
+    """As one that the policy does not expect: only those are kept."""
     manual = make(verification={"probe": True})
     manual.tell(1)
     manual.send(1)
@@ -1047,9 +1095,8 @@ def test_a_finding_counts_though_its_ledger_is_lost_once_it_was_read(
         manual.judge.ends("p")
     manual.world.clock.now += 1.0
     found.lost = manual.world.clock.now if lost else found.lost
-    if unasked:
-        manual.world.apply("p", verification={})
-        manual.world.apply("p", verification={"probe": True})
+    for verification in edits:
+        manual.world.apply("p", verification=verification)
     if rule:
         assert broken(manual, 3, after=1.0) == rule
     else:

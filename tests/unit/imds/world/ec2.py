@@ -172,6 +172,7 @@ class Ec2:
         self.became: Callable[[Instance], None] = lambda _: None
         self.lacked_at = -math.inf  # when a description failed or lacked tags, for the last time
         self.instances: dict[str, Instance] = {}
+        self.told: dict[str, float] = {}  # instance -> when it was described with all options
         self.calm()
 
     def calm(self) -> None:
@@ -234,6 +235,10 @@ class Ec2:
         then, ended = one.then(at), one.ended
         return None if then is None or (ended is not None and at >= ended + ENDED_SECONDS) else then
 
+    def lacks(self, one: Instance) -> str:
+        """What it is described without."""
+        return self.lacking if self.untold and one.number % self.untold == 0 else ""
+
     def _meets(self, one: Instance, then: Then, at: float, term: dict[str, Any]) -> bool:
         name, values = term["Name"], term["Values"]
         if name == "instance-id":
@@ -258,8 +263,10 @@ class Ec2:
         state = "pending" if at < then.in_force else "applied"
         lacking = {ASG_TAG} if self.lacks_group else set[str]()
         tags = [{"Key": key, "Value": value} for key, value in one.tags.items() if key not in lacking]
-        lacks = self.lacking if self.untold and one.number % self.untold == 0 else ""
+        lacks = self.lacks(one)
         options = {name: value for name, value in then.options.items() if name != lacks}
+        if len(options) == len(then.options):
+            self.told[one.name] = self._now()
         return {
             "InstanceId": one.name,
             "State": {"Name": self._state(one, then, at)},

@@ -108,7 +108,9 @@ class Judge:
         ] = {}  # policy's uid -> when a person last resumed it or changed its spec
         self.opened: dict[str, float] = {}  # policy's uid -> when its breaker opened
         self.closed: dict[str, float] = {}  # and when it was closed
-        self.unprobed: dict[str, float] = {}  # policy's uid -> when it asked for no probe, for the last time
+        self.expects: dict[
+            str, tuple[str, float]
+        ] = {}  # policy's uid -> what its probe should find, since when
         self.held: dict[
             str, tuple[float, Held]
         ] = {}  # policy's uid -> when a status was stored, and Held then
@@ -161,8 +163,8 @@ class Judge:
             idle[-1] = idle[-1][0], now
         if not asked.enforces:
             idle.append((now, math.inf))
-        if not asked.expect:
-            self.unprobed[asked.uid] = self._now()
+        if self.expects.get(asked.uid, ("", 0.0))[0] != asked.expect:
+            self.expects[asked.uid] = asked.expect, now
         self.tries[asked.uid].clear()
         for sent in self.taken[asked.uid].values():
             sent.forgiven = self._now()
@@ -523,7 +525,9 @@ class Judge:
             had = one.values(name, since)
             # A change that was pending at the reading may be sent once more, though it is applied by now.
             repeated = one.was_pending(since) and (known is None or name in known.options)
-            if had == {value} and not repeated:
+            # This process has never been told its value.
+            untold = self._ec2.lacks(one) == name and self._ec2.told.get(one.name, 0.0) < self.led_since
+            if had == {value} and not (repeated or untold):
                 self.breach("differs", f"{one.name} has {name}={value} already")
                 continue
             if not any(asked.allows(name, before, value) for before in had):
@@ -740,6 +744,8 @@ class Judge:
             yield "lost", min(removed, ended), min(removed, ended + late)
         log = self._cluster.ready[one.node]
         unready = bool(log) and not log[-1][1] and log[-1][0] <= one.stopped  # not as it was stopped
+        # Where nothing is left of the change, and another policy wants so, the watch has ended.
+        unready &= bool(sent.options.items() & one.last.options.items()) or not self._taken_over(asked, sent)
         if one.node in self._cluster.nodes and sent.ready and unready and one.ended is None:
             yield "not ready", log[-1][0], log[-1][0]
         back = self._reverted(asked, sent, one)
@@ -790,11 +796,11 @@ class Judge:
 
     def _known(self, asked: Asked, found: Measured) -> bool:
         """Whether the policy can know of it: its ledger is there, or was read by a pass that has stored
-        status, and the policy has asked for a probe ever since."""
+        status, which keeps what is not as the policy expects, and still does."""
         if found.lost == math.inf:
             return True
-        read = any(found.shown < at < found.lost for at in self.ended[asked.uid])
-        return read and self.unprobed.get(asked.uid, 0.0) < found.shown
+        since = max(found.shown, self.expects.get(asked.uid, ("", 0.0))[1])
+        return any(since < at < found.lost for at in self.ended[asked.uid])
 
 
 def _watch_ends(asked: Asked, sent: Sent) -> float:
