@@ -63,7 +63,7 @@ lint: setup ## style, types and layers
 # Two plain processes: reports from process to process, as pytest-xdist has them, cost a third of the CPU, and
 # each of its workers collects all tests.
 UNIT = $(PYTHON) -m pytest -m "not slow"
-HALF := $(addprefix tests/unit/,api aws cli daemontask kube obs s3refresh test_docs.py test_fuzz.py)
+HALF := $(addprefix tests/unit/,api aws cli daemontask kube s3refresh test_fuzz.py)
 
 .PHONY: unit
 unit: setup ## the unit tests: no I/O, a minute

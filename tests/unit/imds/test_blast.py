@@ -29,6 +29,7 @@ HARM: Final[dict[str, tuple[str, Any, dict[str, Any]]]] = {
         {"httpTokens": "required", "httpPutResponseHopLimit": 1},
     ),
 }
+QUICK: Final = ("hop limit 1 under Pods", "endpoint disabled")
 EACH: Final = examples(1000, 2) // len(GROUPS)
 DAY: Final = 86_400.0
 
@@ -54,7 +55,9 @@ def world(canary: int, options: dict[str, Any], **more: Any) -> World:
         pytest.param(GROUPS[2:3], id="one group", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize(
+    "harm", [pytest.param(one, marks=[pytest.mark.slow] * (one not in QUICK)) for one in HARM]
+)
 def test_what_kills_a_canary_reaches_nobody_else(harm: str, where: list[Group], canary: int) -> None:
     name, value, options = HARM[harm]
     made = world(canary, options)

@@ -175,7 +175,8 @@ def held(worlds: Callable[..., World]) -> World:
 
 @pytest.mark.parametrize("restarts", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "leaves", ["deleted", pytest.param("audits", marks=pytest.mark.slow), "yields", "one label"]
+    "leaves",
+    ["deleted", *(pytest.param(one, marks=pytest.mark.slow) for one in ("audits", "yields")), "one label"],
 )
 def test_what_passed_before_an_exception_does_not_count_after_it(
     held: World, leaves: str, restarts: bool
@@ -315,7 +316,7 @@ def test_an_instance_with_nodes_of_two_groups_is_changed_for_neither(worlds: Cal
 
 def test_one_that_is_not_ready_and_is_then_stopped_stops_all_the_same(worlds: Callable[..., World]) -> None:
     """By an alarm, or by a person who looks. It goes on once its Node is Ready."""
-    world = worlds(A, count=30)
+    world = worlds(A, count=12)
     world.apply("p", **SPEC)
     world.run(900.0, until=lambda: len(world.judge.sends) >= 6)
     node = world.ec2.instances[world.judge.sends[-1][2]].node
@@ -338,7 +339,7 @@ def test_one_that_is_not_ready_starts_no_pass_after_the_other(
     worlds: Callable[..., World], answers: str
 ) -> None:
     """Though EC2 does not report whether it runs."""
-    world = worlds(A, count=30)
+    world = worlds(A, count=12)
     world.apply("p", **SPEC)
     world.run(900.0, until=lambda: len(world.judge.sends) >= 6)
     node = world.ec2.instances[world.judge.sends[-1][2]].node
@@ -356,7 +357,7 @@ def test_one_that_is_not_ready_starts_no_pass_after_the_other(
 
 def test_one_that_is_stopped_while_it_is_ready_stops_nothing(worlds: Callable[..., World]) -> None:
     """A warm pool. Its Node is NotReady before EC2 is read again."""
-    world = worlds(A, count=30)
+    world = worlds(A, count=12)
     world.apply("p", **SPEC)
     world.run(900.0, until=lambda: len(world.judge.sends) >= 6)
     world.stop(world.ec2.instances[world.judge.sends[-1][2]].node)

@@ -85,7 +85,6 @@ UNUSABLE: Final = {
 }
 LATE: Final = "after the canary"
 QUICK: Final = (
-    ("the task cannot be read", "before a canary"),
     ("the task cannot be read", LATE),
     ("DaemonTasks do not run", "before a canary"),
 )
@@ -102,7 +101,7 @@ QUICK: Final = (
 def test_without_a_probe_nothing_is_changed_and_the_way_out_is_in_the_message(
     world: World, how: str, moment: str
 ) -> None:
-    for _ in range(20):
+    for _ in range(4):
         world.join(A, team="x")
     if moment == LATE:
         world.apply("p", **PROBED | {"safety": SPEC["safety"]})
@@ -194,7 +193,7 @@ def registers_again(world: World) -> None:
 LOSSES: Final = [
     pytest.param(is_deleted, marks=pytest.mark.slow),
     pytest.param(is_suspended, marks=pytest.mark.slow),
-    is_suspended_over_a_restart,
+    pytest.param(is_suspended_over_a_restart, marks=pytest.mark.slow),
     registers_again,
 ]
 
@@ -254,7 +253,7 @@ def test_an_unexpected_result_of_a_node_that_is_gone_stops_nothing(stopped: Worl
     assert right(world), world.ready("p")
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("restarts", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("asks", [False, True], ids=["nothing else", "a probe is requested meanwhile"])
 def test_verified_is_what_was_probed_after_its_change(world: World, restarts: bool, asks: bool) -> None:
     """All had a result before, and a follower is changed without a soak of its own."""
