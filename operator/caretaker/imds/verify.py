@@ -172,7 +172,7 @@ def _chosen(
     probing: Probing, candidates: Sequence[Candidate], found: Mapping[str, Finding]
 ) -> list[Candidate]:
     """The canaries, and the number of nodes of each group that the policy sets: first those that were probed
-    before, and of these those with an unexpected result, since that stops all changes and has to be
+    before. Beside that number all with an unexpected result, since that stops all changes and has to be
     repeated."""
 
     def order(candidate: Candidate) -> tuple[bool, bool, bool, str]:
@@ -184,6 +184,7 @@ def _chosen(
     for candidate in sorted(candidates, key=order):
         groups = candidate.groups or (("", ""),)
         wanted = any(count.get(group, 0) < probing.per_group for group in groups)
+        wanted = wanted or bool(_wrong(probing, candidate, found.get(candidate.node)))
         if candidate.unprobed or not candidate.fit or not (wanted or candidate.needed):
             continue
         chosen.append(candidate)

@@ -393,6 +393,16 @@ def test_a_canary_is_probed_beside_those_of_its_group() -> None:
     assert sorted(verify(one, candidates[:-1], {}, {}, NOW).marks) == ["a"]
 
 
+def test_an_unexpected_result_counts_however_few_nodes_of_its_group_are_probed() -> None:
+    """As after an edit of `expect`: it was expected, and the canary is the one node that is probed."""
+    one = msgspec.structs.replace(PROBING, per_group=1, expect="PodBlocked")
+    candidates = [Candidate("a", (APPS,), fit=True), Candidate("z", (APPS,), fit=True, needed=True)]
+    candidates += [Candidate("b", (APPS,), fit=True)]
+    made = verify(one, candidates, {"a": seen(), "b": seen(verdict="Blocked", imdsv1="Closed")}, {}, NOW)
+    assert sorted(made.marks) == ["a", "z"]
+    assert (made.reason, [candidate.node for candidate, _ in made.unexpected]) == ("StillReachable", ["a"])
+
+
 def test_a_mark_of_somebody_else_is_kept() -> None:
     """`caretaker rerun daemontask caretaker-imds-probe --nodes a`."""
     mark = format_micros(NOW - 5)
