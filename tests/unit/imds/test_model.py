@@ -38,8 +38,11 @@ class Machine(History):
             wrong = [
                 one for one in self.wrong(asked) if not (self.too_low(asked, *one) and _field(one) in held)
             ]
-            # While the endpoint may answer over IPv6, nothing is proved, and a canary waits.
+            # While the endpoint may answer over IPv6, nothing is proved, and a canary waits; so does one
+            # whose Node is not Ready.
             waits = asked.expect == "PodBlocked" and world_has(self.world, "HttpProtocolIpv6", "enabled")
+            nodes = {self.world.ec2.instances[name].node for name, *_ in wrong}
+            waits = waits or not any(self.world.cluster.ready[node][-1][1] for node in nodes)
             if asked.enforces and wrong and not waits:
                 stopped = next(one for one in status.conditions if one.type == "Enforcing")
                 assert stopped.status == "False", (asked.name, stopped, wrong)

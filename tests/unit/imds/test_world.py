@@ -1,6 +1,6 @@
 """The judge reports each broken rule by its name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -448,6 +448,61 @@ def test_an_audit_sends_nothing_and_nobody_sends_too_fast(make: Make) -> None:
     assert broken(manual, 6, after=100.0) == "mode"
 
 
+def test_a_pass_may_read_a_newer_spec_that_has_no_canary(make: Make) -> None:
+    manual = make()
+    manual.begin(1.0)
+    manual.world.apply("p", safety={**SPEC["safety"], "canary": {"instances": 0}})
+    manual.judge.sent("p", manual.one(2), HOPS, True)
+    assert manual.judge.sends
+
+
+def test_an_instance_that_two_nodes_name_is_missed_in_no_canary(make: Make) -> None:
+    manual = make(safety={**SPEC["safety"], "canary": {"instances": 2, "soak": "2m"}})
+    manual.begin(1_000.0)
+    for number in range(3, 7):
+        manual.world.end(f"n{number}")
+    manual.world.twin("n2")
+    manual.begin(1_000.0)
+    manual.passes()
+
+
+def test_a_canary_of_a_value_that_was_not_told_is_none_of_the_value_that_it_was(make: Make) -> None:
+    manual = make()
+    manual.tell(1)
+    manual.judge.led_since = manual.world.clock.now + 1.0
+    manual.world.ec2.untold, manual.world.ec2.lacking = 1, "HttpPutResponseHopLimit"
+    manual.send(1, after=2.0)
+    manual.world.ec2.calm()
+    manual.tell(2)
+    manual.send(2, after=1.0)
+    manual.tell(3)
+    assert broken(manual, 3, after=1.0) == "width"
+
+
+@pytest.mark.parametrize(("others", "rule"), [((3, 1), ""), ((), "set back")])
+def test_a_value_that_others_contend_for_may_be_set_back(
+    make: Make, others: Sequence[int], rule: str
+) -> None:
+    """Once its policy does not select it any more."""
+    manual = make(
+        selector={"exclude": {"matchLabels": {"team": "z"}}},
+        safety={**SPEC["safety"], "canary": {"soak": "20m"}},
+    )
+    manual.passes(after=1_201.0)
+    manual.send(3)
+    manual.world.clock.now += 40.0
+    for value in others:
+        manual.world.apply(
+            f"q{value}", **SPEC | {"priority": 10, "options": {"httpPutResponseHopLimit": value}}
+        )
+    manual.world.label("n3", {LABELS[GROUP[0]]: GROUP[1], "team": "z"})
+    manual.world.ec2.put(manual.one(3), takes=0.0, HttpPutResponseHopLimit=1)
+    if rule:
+        assert broken(manual, after=70.0) == rule
+    else:
+        manual.send(2, after=70.0)
+
+
 def test_what_was_changed_without_canaries_is_not_watched(make: Make) -> None:
     manual = make()
     manual.passes()
@@ -630,25 +685,27 @@ def out_of_its_group(manual: ManualOperator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "moves", "before", "rule"),
+    ("group", "moves", "passes", "rule"),
     [
-        (GROUP, to_another_label, 1.0, "canary"),
-        (GROUP, to_another_label, 0.0, ""),
-        (B, out_of_its_group, 100.0, "canary"),
-        (B, out_of_its_group, 60.0, ""),
+        (GROUP, to_another_label, (1.0,), "canary"),
+        (GROUP, to_another_label, (), ""),
+        (B, out_of_its_group, (10.0, 90.0), "canary"),
+        (B, out_of_its_group, (60.0,), ""),
+        (B, out_of_its_group, (600.0,), ""),
     ],
-    ids=["by a label", "in its last pass", "by a tag", "by a tag that is not read yet"],
+    ids=["by a label", "in its last pass", "by a tag", "by a tag that is not read yet", "by a tag, idle"],
 )
 def test_a_canary_that_is_of_another_group_does_not_pass(
-    make: Make, group: Group, moves: Callable[[ManualOperator], None], before: float, rule: str
+    make: Make, group: Group, moves: Callable[[ManualOperator], None], passes: Sequence[float], rule: str
 ) -> None:
     manual = make(group=group)
     manual.tell(1)
     manual.send(1)
     manual.world.clock.now += 130.0
-    if before:
+    if passes:
         moves(manual)
-        manual.begin(before)
+        for after in passes:
+            manual.begin(after)
     else:
         manual.begin()
         manual.world.clock.now += 1.0

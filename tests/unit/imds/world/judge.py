@@ -206,6 +206,10 @@ class Judge:
         began = self.began[asked.name][0]
         stays = self.stays.get(one.name, ())
         left = {stay.group for stay in stays if stay.until > (late if stay.by_tag else began)}
+        # A policy that has nothing to change reads each resyncInterval, and a tag that is gone is confirmed.
+        for stay in (one for one in stays if one.by_tag):
+            reads = [at for at in self.passes[asked.uid] if at > stay.until + self._ec2.longest_lag]
+            left |= {stay.group} if not reads or began - reads[0] < MOVED else set()
         return left | {self.group(one)}
 
     def _ended(self, asked: Asked, change: Change) -> set[str]:
@@ -223,15 +227,20 @@ class Judge:
         """Whether another policy wants a value of one that was changed: its canary ends without a result."""
         one = self._ec2.instances[sent.instance]
         labels = self._cluster.labels[one.node]
+        wins = winners(self._cluster.asked(), labels, groups_of(labels, one.asg))
+        return any(wins.get(name, (None,))[0] != asked for name in sent.options.keys() & self._claimed(sent))
+
+    def _claimed(self, sent: Sent) -> set[str]:
+        """The options that policies which mean its instance want to have a value."""
+        one = self._ec2.instances[sent.instance]
+        labels = self._cluster.labels[one.node]
         groups = groups_of(labels, one.asg)
-        wins = winners(self._cluster.asked(), labels, groups)
-        claims = {
+        return {
             name
             for other in self._cluster.asked()
             if meant(other.spec.get("selector", {}), labels, groups)
             for name in other.options()
         }
-        return any(name in claims and wins.get(name, (None,))[0] != asked for name in sent.options)
 
     def _followed(self, asked: Asked, sent: Sent, began: float) -> bool:
         """Whether others of its group are known to be left for a change that has never passed. Tags may be
@@ -351,7 +360,7 @@ class Judge:
         for one in self._ec2.instances.values():
             read = max(one.last.in_force, self._ec2.lacked_at) < began - RESYNC
             stays = read and self._cluster.ready_throughout(one.node, began) and one.stopped == math.inf
-            known = one.name in canaries | self.refused
+            known = one.name in canaries | self.refused | self._cluster.shared.keys()
             alike = self.group(one) == group and self._lacking(asked, one) == changes
             if stays and one.runs and not known and alike:
                 self.breach("count", f"the change of {sorted(canaries)} passes without {one.name}")
@@ -441,7 +450,8 @@ class Judge:
             self._judge_drift(asked, began)
             self._judge_twice(policy, one, options, began)
             self._judge_values(asked, one, options)
-        if asked.canary and not restores:
+        # A pass may have read a newer spec than that with which it began.
+        if asked.canary and self._cluster.policy(policy).canary and not restores:
             self._judge_canary(asked, one, options, status, taken)
             self._judge_watch(asked, one, began, status)
             self._judge_probes(asked, began)
@@ -525,9 +535,7 @@ class Judge:
             had = one.values(name, since)
             # A change that was pending at the reading may be sent once more, though it is applied by now.
             repeated = one.was_pending(since) and (known is None or name in known.options)
-            # This process has never been told its value.
-            untold = self._ec2.lacks(one) == name and self._ec2.told.get(one.name, 0.0) < self.led_since
-            if had == {value} and not (repeated or untold):
+            if had == {value} and not (repeated or self._untold(one, name)):
                 self.breach("differs", f"{one.name} has {name}={value} already")
                 continue
             if not any(asked.allows(name, before, value) for before in had):
@@ -536,6 +544,10 @@ class Judge:
             decides = winner is not None and winner.name == asked.name and wanted == value
             if node is not None and not decides and self._steady(asked) and (winner or self._tags_known()):
                 self.breach("wins", f"{asked.name} does not decide {name}={value} of {one.name}")
+
+    def _untold(self, one: Instance, name: str) -> bool:
+        """Whether this process has never been told the value of an option."""
+        return self._ec2.lacks(one) == name and self._ec2.told.get(one.name, 0.0) < self.led_since
 
     def _tags_known(self) -> bool:
         """Whether all tags have been read."""
@@ -653,7 +665,8 @@ class Judge:
                 why = next((proofs[change] for change in changes if change in proofs), "it never passed")
                 self.breach("canary", f"{one.name} is sent {changes}: {why}")
             elif taken:
-                tried = self.tries[asked.uid][first[0], name, str(one.last.options[name]), str(value)]
+                before = "unknown" if self._untold(one, name) else str(one.last.options[name])
+                tried = self.tries[asked.uid][first[0], name, before, str(value)]
                 # An instance that another client changes first is replaced by another one.
                 tried -= {sent for sent in tried if self._ec2.instances[sent].averted(name, value)}
                 tried.add(one.name)
@@ -763,7 +776,8 @@ class Judge:
         asg = self._ec2.instances[sent.instance].asg
         wins = winners(self._cluster.asked(), node.labels, groups_of(node.labels, asg))
         asks = sent.options.items() <= asked.options().items()
-        if asks and not sent.options.keys() & wins.keys():
+        # In a conflict nobody wins what several policies want.
+        if asks and not sent.options.keys() & (wins.keys() | self._claimed(sent)):
             return not sent.options.items() & then.options.items()
         return any(
             then.options[name] != value
