@@ -51,6 +51,11 @@ class Options(Wire, frozen=True):
                 yield name, value
 
 
+def ec2_name(option: str) -> str:
+    """HttpTokens for httpTokens."""
+    return option[0].upper() + option[1:]
+
+
 def described_options(response: Mapping[str, Any]) -> Options:
     """Options in a response of EC2. Empty if one of them has an unknown value: as if EC2 did not describe
     them, so that they are read again and nothing is changed on their account."""

@@ -25,6 +25,7 @@ from caretaker.api.imds import (
     ChangedInstance,
     FieldChange,
     GroupCanary,
+    ec2_name,
 )
 from caretaker.api.times import format_time, parse_time
 from caretaker.imds.canary_record import Fault, GroupChange, Record, together, token
@@ -34,7 +35,6 @@ from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
 from caretaker.imds.passed import ToCome, held_by_others, passed_changes, still_wanted
-from caretaker.imds.safety_checks import ec2_name
 from caretaker.imds.soak import soak, soaked_at, watched_until
 
 _LOST: Final = "was terminated or its Node was deleted after it was sent the change"

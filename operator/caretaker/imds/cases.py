@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.imds import FieldChange
+from caretaker.api.imds import FieldChange, ec2_name
 from caretaker.imds.change_attempts import NEW, ChangeAttempt, advance, drifted, not_applied, overdue, refused
 from caretaker.imds.checks import OWN_SECONDS, ObservedInstance, State
 from caretaker.imds.drift import HOP_LIMIT, OptionChange, change_of
 from caretaker.imds.enforce_input import CheckedInstance, EnforceInput
-from caretaker.imds.safety_checks import Blocked, blocked, ec2_name, parameters
+from caretaker.imds.safety_checks import Blocked, blocked, parameters
 
 _Allowed = tuple[tuple[FieldChange, ...], tuple[Blocked, ...]]
 

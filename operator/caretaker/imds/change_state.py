@@ -13,12 +13,11 @@ applied  it has the new value
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from caretaker.api.imds import ChangedInstance, FieldChange
+from caretaker.api.imds import ChangedInstance, FieldChange, ec2_name
 from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import text, value
 from caretaker.imds.enforce_input import CheckedInstance
-from caretaker.imds.safety_checks import ec2_name
 
 ChangeState = Literal["gone", "unknown", "out", "left", "strayed", "differs", "pending", "applied"]
 BACK: Final = frozenset(("strayed", "differs"))

@@ -144,8 +144,8 @@ def plan(plan_input: PlanInput) -> Plan:
     found = evidence(plan_input.probing, candidates, *known)
     enforced, verified = None, found.verified
     plan_input = msgspec.structs.replace(plan_input, probe_state=found.probe_state)
-    if plan_input.enforce_input is not None:
-        inputs = _enforce_input(plan_input, plan_input.enforce_input, me, checked, verified, candidates)
+    inputs = _enforce_input(plan_input, me, checked, verified, candidates)
+    if inputs is not None:
         enforced, checked = _enforced(checked, inputs, _elsewhere(others, inputs, cache))
     states = Counter[str](one.result.state for _, one in checked)
     alike = _alike(checked)
@@ -185,13 +185,14 @@ def _me(plan_input: PlanInput) -> Policy:
 
 def _enforce_input(
     plan_input: PlanInput,
-    inputs: EnforceInput,
     me: Policy,
     checked: Sequence[tuple[Member, CheckedInstance]],
     verified: Verified | None,
     candidates: Sequence[Candidate],
-) -> EnforceInput:
+) -> EnforceInput | None:
     """With the options of the policy, and the results of its probes."""
+    if (inputs := plan_input.enforce_input) is None:
+        return None
     terms = (term for policy in plan_input.policies for term in policy.selector.groups)
     by_tag = any(term.kind == "AutoScalingGroup" for term in terms)
     inputs = msgspec.structs.replace(inputs, options=dict(me.options.given()), by_tag=by_tag)

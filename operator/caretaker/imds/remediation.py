@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from caretaker.api.imds import ec2_name
 from caretaker.imds.launching import DEFAULT, ScalingGroup, Template, TemplateRef, Version
 
 CLUSTER: Final = "CLUSTER"  # a placeholder, if no tag has the cluster's name
@@ -44,11 +45,6 @@ class NewVersion(msgspec.Struct, frozen=True):
         """All of its metadata options, by EC2's names."""
         wanted = {ec2_name(option): value for option, value in self.options.items()}
         return {**self.source.block, **wanted}
-
-
-def ec2_name(option: str) -> str:
-    """HttpTokens for httpTokens."""
-    return option[0].upper() + option[1:]
 
 
 class Script:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
+from caretaker.api.imds import ec2_name
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import OptionChange
 from caretaker.imds.merge import DesiredOption
@@ -72,8 +73,3 @@ def parameters(
     }
     differs = {field: value for field, value in won.items() if has.get(field) != value}
     return {ec2_name(field): value for field, value in (differs or won).items()}
-
-
-def ec2_name(field: str) -> str:
-    """HttpTokens for httpTokens."""
-    return field[0].upper() + field[1:]

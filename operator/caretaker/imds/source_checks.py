@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus
+from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus, ec2_name
 from caretaker.imds.drift import OptionChange, changes
 from caretaker.imds.launching import DEFAULT, LATEST, LaunchSnapshot, ScalingGroup, Template, TemplateRef
 from caretaker.imds.merge import DesiredOption
 from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource
-from caretaker.imds.remediation import NewVersion, Script, ec2_name, patch_node_class
+from caretaker.imds.remediation import NewVersion, Script, patch_node_class
 
 MAX_MESSAGE: Final = 1024
 SHOWN: Final = 3

@@ -96,21 +96,14 @@ class ConcurrencyLimiter:
         return {name: interval - passed for name, passed in ago.items() if passed < interval}
 
     def free(
-        self,
-        key: Key,
-        busy: Mapping[str, int],
-        groups: Iterable[str],
-        limit: int,
-        clock: float,
-        *,
-        assume_after: float = math.inf,
+        self, key: Key, slots: Mapping[str, int], clock: float, *, assume_after: float = math.inf
     ) -> dict[str, int]:
-        """How many calls `key` may start in each group: the limit, less its own calls (`busy`), those of the
-        others, and the slots of resources that have waited for longer. Calls of others count for at most
-        `assume_after` seconds."""
+        """How many calls `key` may start in each group: `slots`, the limit less its own calls, without the
+        calls of the others and the slots of resources that have waited for longer. Calls of others count for
+        at most `assume_after` seconds."""
         own = self._stands.get(key)
         mine = own.demand.waiting if own is not None else {}
-        left = {group: limit - busy.get(group, 0) for group in groups}
+        left = dict(slots)
         for other, stand in self._others(key):
             counts = stand.counts(clock)
             for group, calls in (stand.demand.busy if counts else stand.recorded).items():
@@ -121,7 +114,7 @@ class ConcurrencyLimiter:
             for group, theirs in stand.demand.waiting.items():
                 if group in left and (group not in mine or (theirs, other) < (mine[group], key)):
                     left[group] -= 1
-        return {group: max(slots, 0) for group, slots in left.items()}
+        return {group: max(free, 0) for group, free in left.items()}
 
     def rivals(self, key: Key, groups: Iterable[str]) -> dict[str, int]:
         """Group -> number of dirty targets of other resources."""

@@ -216,9 +216,7 @@ class Reader:
                 held=limiter.held(shares.values(), GATEWAY_SECONDS * scale, clock),
                 free=limiter.free(
                     key,
-                    busy,
-                    groups,
-                    target_type.limit,
+                    {group: target_type.limit - busy.get(group, 0) for group in groups},
                     clock,
                     assume_after=max(assume_after, OTHERS_SECONDS * scale),
                 ),

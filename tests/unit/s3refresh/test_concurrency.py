@@ -39,7 +39,7 @@ class Line:
         self.limiter.note(key, demand, clock, lambda: self.told.append(key))
 
     def free(self, key: Key, busy: int = 0, limit: int = 1, clock: float = 0.0) -> int:
-        return self.limiter.free(key, {G: busy} if busy else {}, [G], limit, clock)[G]
+        return self.limiter.free(key, {G: limit - busy}, clock)[G]
 
 
 def test_calls_of_all_resources_count() -> None:
@@ -157,9 +157,9 @@ def test_calls_of_others_count_for_a_bounded_time() -> None:
     busy = calls_of([target], {"s1": share}, assume_after=day, now=NOW + 5 * 3600, clock=5 * 3600.0)
     limiter.note(A, Demand(busy), 5 * 3600.0, lambda: None)
     limiter.recorded(A)
-    free = [limiter.free(B, {}, [G], 1, at, assume_after=60.0)[G] for at in (59.0, 60.0, 5 * 3600.0)]
+    free = [limiter.free(B, {G: 1}, at, assume_after=60.0)[G] for at in (59.0, 60.0, 5 * 3600.0)]
     assert free == [0, 1, 1]
-    assert limiter.free(B, {}, [G], 1, 5 * 3600.0, assume_after=day) == {G: 0}
+    assert limiter.free(B, {G: 1}, 5 * 3600.0, assume_after=day) == {G: 0}
 
 
 def share_of(name: str) -> Share:
