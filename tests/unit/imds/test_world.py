@@ -469,10 +469,14 @@ def test_an_instance_that_two_nodes_name_is_missed_in_no_canary(make: Make) -> N
 def test_a_canary_of_a_value_that_was_not_told_is_none_of_the_value_that_it_was(make: Make) -> None:
     manual = make()
     manual.tell(1)
+    manual.world.ec2.describe({})
     manual.judge.led_since = manual.world.clock.now + 1.0
     manual.world.ec2.untold, manual.world.ec2.lacking = 1, "HttpPutResponseHopLimit"
-    manual.send(1, after=2.0)
+    manual.begin(2.0)
+    manual.world.ec2.describe({})
     manual.world.ec2.calm()
+    manual.send(1)
+    manual.world.ec2.describe({})
     manual.tell(2)
     manual.send(2, after=1.0)
     manual.tell(3)
@@ -706,6 +710,7 @@ def test_a_canary_that_is_of_another_group_does_not_pass(
         moves(manual)
         for after in passes:
             manual.begin(after)
+            manual.world.ec2.describe({})
     else:
         manual.begin()
         manual.world.clock.now += 1.0

@@ -172,7 +172,11 @@ class Ec2:
         self.became: Callable[[Instance], None] = lambda _: None
         self.lacked_at = -math.inf  # when a description failed or lacked tags, for the last time
         self.instances: dict[str, Instance] = {}
+        self.reads: list[float] = []  # the times that descriptions of all instances show
         self.told: dict[str, float] = {}  # instance -> when it was described with all options
+        self.lacked: dict[
+            str, str
+        ] = {}  # instance -> what it was described without, the last time that it was
         self.calm()
 
     def calm(self) -> None:
@@ -217,6 +221,8 @@ class Ec2:
         if self.blind:
             raise ERRORS[self.blind.pop()]
         at = self._now() - next(self.lags)
+        if "InstanceIds" not in given:
+            self.reads.append(at)
         told = [(one, then) for one in self.instances.values() if (then := self._told(one, at)) is not None]
         wanted = [
             one for one in told if all(self._meets(*one, at, term) for term in given.get("Filters", ()))
@@ -234,10 +240,6 @@ class Ec2:
         """As EC2 knew it then; None: not at all."""
         then, ended = one.then(at), one.ended
         return None if then is None or (ended is not None and at >= ended + ENDED_SECONDS) else then
-
-    def lacks(self, one: Instance) -> str:
-        """What it is described without."""
-        return self.lacking if self.untold and one.number % self.untold == 0 else ""
 
     def _meets(self, one: Instance, then: Then, at: float, term: dict[str, Any]) -> bool:
         name, values = term["Name"], term["Values"]
@@ -263,10 +265,12 @@ class Ec2:
         state = "pending" if at < then.in_force else "applied"
         lacking = {ASG_TAG} if self.lacks_group else set[str]()
         tags = [{"Key": key, "Value": value} for key, value in one.tags.items() if key not in lacking]
-        lacks = self.lacks(one)
+        lacks = self.lacking if self.untold and one.number % self.untold == 0 else ""
         options = {name: value for name, value in then.options.items() if name != lacks}
         if len(options) == len(then.options):
             self.told[one.name] = self._now()
+        else:
+            self.lacked[one.name] = lacks
         return {
             "InstanceId": one.name,
             "State": {"Name": self._state(one, then, at)},

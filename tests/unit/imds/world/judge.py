@@ -206,9 +206,9 @@ class Judge:
         began = self.began[asked.name][0]
         stays = self.stays.get(one.name, ())
         left = {stay.group for stay in stays if stay.until > (late if stay.by_tag else began)}
-        # A policy that has nothing to change reads each resyncInterval, and a tag that is gone is confirmed.
+        # Without changes, EC2 is read each resyncInterval; that a tag is gone is confirmed.
         for stay in (one for one in stays if one.by_tag):
-            reads = [at for at in self.passes[asked.uid] if at > stay.until + self._ec2.longest_lag]
+            reads = [at for at in self._ec2.reads if at > stay.until]
             left |= {stay.group} if not reads or began - reads[0] < MOVED else set()
         return left | {self.group(one)}
 
@@ -547,7 +547,7 @@ class Judge:
 
     def _untold(self, one: Instance, name: str) -> bool:
         """Whether this process has never been told the value of an option."""
-        return self._ec2.lacks(one) == name and self._ec2.told.get(one.name, 0.0) < self.led_since
+        return self._ec2.lacked.get(one.name) == name and self._ec2.told.get(one.name, 0.0) < self.led_since
 
     def _tags_known(self) -> bool:
         """Whether all tags have been read."""
