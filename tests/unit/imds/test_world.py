@@ -450,10 +450,11 @@ def test_an_audit_sends_nothing_and_nobody_sends_too_fast(make: Make) -> None:
 
 def test_a_pass_may_read_a_newer_spec_that_has_no_canary(make: Make) -> None:
     manual = make()
+    manual.world.harmful.add((GROUP, "HttpPutResponseHopLimit", 2))
     manual.begin(1.0)
     manual.world.apply("p", safety={**SPEC["safety"], "canary": {"instances": 0}})
     manual.judge.sent("p", manual.one(2), HOPS, True)
-    assert manual.judge.sends
+    assert manual.judge.harmed == [(manual.one(2).name, False)]
 
 
 def test_an_instance_that_two_nodes_name_is_missed_in_no_canary(make: Make) -> None:

@@ -450,8 +450,7 @@ class Judge:
             self._judge_drift(asked, began)
             self._judge_twice(policy, one, options, began)
             self._judge_values(asked, one, options)
-        # A pass may have read a newer spec than that with which it began.
-        if asked.canary and self._cluster.policy(policy).canary and not restores:
+        if self._canaries(asked) and not restores:
             self._judge_canary(asked, one, options, status, taken)
             self._judge_watch(asked, one, began, status)
             self._judge_probes(asked, began)
@@ -482,7 +481,7 @@ class Judge:
         self.taken[asked.uid][one.name] = Sent(
             *(self._now(), one.name, dict(before), options, node is not None and node.ready, canary),
             groups[0] if canary else self.group(one),
-            asked.canary > 0,
+            self._canaries(asked) > 0,
             restored=restores,
             over=math.inf if canary else -math.inf,
             forgiven=known.forgiven if known is not None else 0.0,
@@ -491,8 +490,12 @@ class Judge:
             if self._kills(one, name, value) and before[name] != value:
                 self.harmed.append((one.name, canary))
                 change = self.group(one), name, str(before[name]), str(value)
-                if asked.canary and not canary and not self._immune(asked, change, value):
+                if self._canaries(asked) and not canary and not self._immune(asked, change, value):
                     self.breach("blast", f"{one.name} is reached by {name}={value} outside a canary")
+
+    def _canaries(self, asked: Asked) -> int:
+        """How many it asks for: a pass may have read a newer spec than that with which it began."""
+        return min(asked.canary, self._cluster.policy(asked.name).canary)
 
     def _kills(self, one: Instance, name: str, value: Any) -> bool:
         return (self.group(one), name, value) in self.harmful and one.launched[name] != value
