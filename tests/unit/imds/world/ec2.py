@@ -172,7 +172,7 @@ class Ec2:
         self.became: Callable[[Instance], None] = lambda _: None
         self.lacked_at = -math.inf  # when a description failed or lacked tags, for the last time
         self.instances: dict[str, Instance] = {}
-        self.reads: list[float] = []  # the times that descriptions of all instances show
+        self.reads: dict[str, list[float]] = {}  # instance -> the times that its descriptions show
         self.told: dict[str, float] = {}  # instance -> when it was described with all options
         self.lacked: dict[
             str, str
@@ -221,8 +221,6 @@ class Ec2:
         if self.blind:
             raise ERRORS[self.blind.pop()]
         at = self._now() - next(self.lags)
-        if "InstanceIds" not in given:
-            self.reads.append(at)
         told = [(one, then) for one in self.instances.values() if (then := self._told(one, at)) is not None]
         wanted = [
             one for one in told if all(self._meets(*one, at, term) for term in given.get("Filters", ()))
@@ -267,6 +265,7 @@ class Ec2:
         tags = [{"Key": key, "Value": value} for key, value in one.tags.items() if key not in lacking]
         lacks = self.lacking if self.untold and one.number % self.untold == 0 else ""
         options = {name: value for name, value in then.options.items() if name != lacks}
+        self.reads.setdefault(one.name, []).append(at)
         if len(options) == len(then.options):
             self.told[one.name] = self._now()
         else:

@@ -208,7 +208,7 @@ class Judge:
         left = {stay.group for stay in stays if stay.until > (late if stay.by_tag else began)}
         # Without changes, EC2 is read each resyncInterval; that a tag is gone is confirmed.
         for stay in (one for one in stays if one.by_tag):
-            reads = [at for at in self._ec2.reads if at > stay.until]
+            reads = [at for at in self._ec2.reads.get(one.name, ()) if at > stay.until]
             left |= {stay.group} if not reads or began - reads[0] < MOVED else set()
         return left | {self.group(one)}
 
