@@ -172,8 +172,8 @@ def _chosen(
     probing: Probing, candidates: Sequence[Candidate], found: Mapping[str, Finding]
 ) -> list[Candidate]:
     """The canaries, and the number of nodes of each group that the policy sets: first those that were probed
-    before. Beside that number all with an unexpected result, since that stops all changes and has to be
-    repeated."""
+    before. Also beyond that number all with an unexpected result, since that stops all changes and has to
+    be repeated."""
 
     def order(candidate: Candidate) -> tuple[bool, bool, bool, str]:
         finding = found.get(candidate.node)
