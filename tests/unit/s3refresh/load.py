@@ -122,7 +122,9 @@ class Resource:
             results=results,
             running=frozenset(self.running),
             times=self._tracker.times(targets, now),
-            free=load.limiter.free(self.key, busy, [GATEWAY], 1, now, assume_after=options.assume_after),
+            free=load.limiter.free(
+                self.key, {GATEWAY: 1 - busy.get(GATEWAY, 0)}, now, assume_after=options.assume_after
+            ),
             rivals=load.limiter.rivals(self.key, [GATEWAY]),
             jitter=0.5,
         )
