@@ -175,17 +175,19 @@ def _chosen(
     before. Also beyond that number all with an unexpected result, since that stops all changes and has to
     be repeated."""
 
+    wrong = {one.node for one in candidates if _wrong(probing, one, found.get(one.node))}
+
     def order(candidate: Candidate) -> tuple[bool, bool, bool, str]:
-        finding = found.get(candidate.node)
-        return not candidate.needed, finding is None, not _wrong(probing, candidate, finding), candidate.node
+        node = candidate.node
+        return not candidate.needed, node not in found, node not in wrong, node
 
     count: dict[Group, int] = {}
     chosen = []
     for candidate in sorted(candidates, key=order):
         groups = candidate.groups or (("", ""),)
-        wanted = any(count.get(group, 0) < probing.per_group for group in groups)
-        wanted = wanted or bool(_wrong(probing, candidate, found.get(candidate.node)))
-        if candidate.unprobed or not candidate.fit or not (wanted or candidate.needed):
+        wanted = candidate.needed or candidate.node in wrong
+        wanted = wanted or any(count.get(group, 0) < probing.per_group for group in groups)
+        if candidate.unprobed or not candidate.fit or not wanted:
             continue
         chosen.append(candidate)
         for group in groups:

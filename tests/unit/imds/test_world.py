@@ -484,9 +484,12 @@ def test_a_canary_of_a_value_that_was_not_told_is_none_of_the_value_that_it_was(
     assert broken(manual, 3, after=1.0) == "width"
 
 
-@pytest.mark.parametrize(("others", "rule"), [((3, 1), ""), ((), "set back")])
+@pytest.mark.parametrize(
+    ("others", "mode", "rule"),
+    [((3, 1), "Enforce", ""), ((3, 1), "Audit", "set back"), ((), "", "set back")],
+)
 def test_a_value_that_others_contend_for_may_be_set_back(
-    make: Make, others: Sequence[int], rule: str
+    make: Make, others: Sequence[int], mode: str, rule: str
 ) -> None:
     """Once its policy does not select it any more."""
     manual = make(
@@ -498,7 +501,8 @@ def test_a_value_that_others_contend_for_may_be_set_back(
     manual.world.clock.now += 40.0
     for value in others:
         manual.world.apply(
-            f"q{value}", **SPEC | {"priority": 10, "options": {"httpPutResponseHopLimit": value}}
+            f"q{value}",
+            **SPEC | {"mode": mode, "priority": 10, "options": {"httpPutResponseHopLimit": value}},
         )
     manual.world.label("n3", {LABELS[GROUP[0]]: GROUP[1], "team": "z"})
     manual.world.ec2.put(manual.one(3), takes=0.0, HttpPutResponseHopLimit=1)

@@ -231,14 +231,14 @@ class Judge:
         return any(wins.get(name, (None,))[0] != asked for name in sent.options.keys() & self._claimed(sent))
 
     def _claimed(self, sent: Sent) -> set[str]:
-        """The options that policies which mean its instance want to have a value."""
+        """The options that policies which mean its instance, and enforce, want to have a value."""
         one = self._ec2.instances[sent.instance]
         labels = self._cluster.labels[one.node]
         groups = groups_of(labels, one.asg)
         return {
             name
             for other in self._cluster.asked()
-            if meant(other.spec.get("selector", {}), labels, groups)
+            if other.spec.get("mode") == "Enforce" and meant(other.spec.get("selector", {}), labels, groups)
             for name in other.options()
         }
 
