@@ -178,8 +178,7 @@ def _chosen(
     wrong = {one.node for one in candidates if _wrong(probing, one, found.get(one.node))}
 
     def order(candidate: Candidate) -> tuple[bool, bool, bool, str]:
-        node = candidate.node
-        return not candidate.needed, node not in found, node not in wrong, node
+        return not candidate.needed, candidate.node not in found, candidate.node not in wrong, candidate.node
 
     count: dict[Group, int] = {}
     chosen = []
