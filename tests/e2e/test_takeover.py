@@ -232,8 +232,7 @@ def terms(count: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 async def test_templates_with_thousands_of_terms_do_not_cost_the_lease(place: Rollouts) -> None:
-    """Lease times are not scaled. A busy machine may hold up the loop once: its largest lag has a target in
-    `make bench BENCH=attacks`."""
+    """Lease times are not scaled. The lag of the loop has a target in `make bench BENCH=attacks`."""
     await place.nodes.add(3)
     leader, standby = await replicas(place, scale=1.0)
     before = leader[0].metrics()
@@ -243,15 +242,14 @@ async def test_templates_with_thousands_of_terms_do_not_cost_the_lease(place: Ro
     for task in tasks:
         await place.converged(task, succeeded=3, timeout=120)
     after = leader[0].metrics()
-
-    def within(histogram: str, seconds: float, labels: str = "") -> float:
-        """The share of what was observed meanwhile that is not above."""
-        bucket, count = f'{histogram}_bucket{{{labels}le="{seconds}"}}', f"{histogram}_count"
-        count += f"{{{labels.rstrip(',')}}}" if labels else ""
-        return (after[bucket] - before.get(bucket, 0)) / (after[count] - before.get(count, 0))
-
-    assert within("caretaker_pass_cpu_seconds", 0.25, 'kind="DaemonTask",') == 1
-    assert within("caretaker_loop_lag_seconds", 0.25) >= 0.99
+    short, passes = (
+        after[series] - before.get(series, 0)
+        for series in (
+            'caretaker_pass_cpu_seconds_bucket{kind="DaemonTask",le="0.25"}',
+            'caretaker_pass_cpu_seconds_count{kind="DaemonTask"}',
+        )
+    )
+    assert 0 < short == passes
     spec = (await place.admin.get(path("leases", place.namespace, "test")))["spec"]
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("leader", 0)
     assert not [line for line in leader[0].logs + standby[0].logs if line["msg"] == "not leading"]
