@@ -28,7 +28,7 @@ from caretaker.api.imds import (
     ec2_name,
 )
 from caretaker.api.times import format_time, parse_time
-from caretaker.imds.canary_record import Fault, GroupChange, Record, together, token
+from caretaker.imds.canary_record import Fault, Findings, GroupChange, Record, together, token
 from caretaker.imds.change_attempts import ChangeAttempt, refused
 from caretaker.imds.change_state import BACK, ChangeState, carried, change_state, gave_back, runs, unready
 from caretaker.imds.checks import NOT_ASKED
@@ -79,17 +79,15 @@ class _Step:
         self._held = held_by_others(every, inputs)
         self._passed = still_wanted(inputs, every, self._held)
         self._changed: list[ChangedGroup] = []
-        self._faults: list[Fault] = []
-        self._unready: list[ChangedInstance] = []
-        self._stale: list[CheckedInstance] = []
-        self._unreported: list[CheckedInstance] = []
+        self._found = Findings()
         self._to_come = ToCome(every, blocked, inputs)
 
     def record(self) -> Record:
+        found, unready = self._found, {one.instance: one for one in self._found.unready}
         # A reading of a skipped one decides nothing.
-        stale = tuple(one for one in self._stale if one.result.state != "skipped")
-        lists = tuple({one.instance: one for one in self._unready}.values()), stale, tuple(self._unreported)
-        return Record(self._canaries, self._passed, together(self._changed), tuple(self._faults), *lists)
+        stale = tuple(one for one in found.stale if one.result.state != "skipped")
+        lists = tuple(found.faults), tuple(unready.values()), stale, tuple(found.unreported)
+        return Record(self._canaries, self._passed, together(self._changed), *lists)
 
     # ------------------------------------------------------------ canaries
 
@@ -104,7 +102,7 @@ class _Step:
         that. Then those that still have a part of the change are watched."""
         for one in canary.instances:
             if self._part(one, canary.changes) and unready(one, self._instances[one.instance]):
-                self._unready.append(one)
+                self._found.unready.append(one)
         for one in canary.instances if self._inputs.closes else ():
             if one.applied and self._is_gone(one):
                 self._lose(canary, _fault(BreakerReason.INSTANCE_LOST, one, _LOST))
@@ -121,7 +119,7 @@ class _Step:
         return tuple(msgspec.structs.replace(one, applied=self._has(one, canary)) for one in canary.instances)
 
     def _has(self, one: ChangedInstance, canary: GroupCanary) -> bool:
-        """What is not known stays as it was noted last."""
+        """Unknown values stay as they were noted last."""
         if not self._is_unsure(one):
             return bool(self._part(one, canary.changes))
         return one.applied or (canary.phase != "Failed" and not self._was_refused(one, "unknown"))
@@ -156,7 +154,7 @@ class _Step:
         faults = (self._why(one, state, canary) for one, state in stood)
         fault = next((why for why in faults if why is not None), None)
         if fault is not None:
-            self._faults.append(fault)
+            self._found.faults.append(fault)
             failed = {"phase": "Failed", "since": self._now, "message": fault.message}
             return msgspec.structs.replace(canary, instances=self._noted(canary), **failed)
         if any(state in ("left", "out") for _, state in stood):
@@ -225,7 +223,7 @@ class _Step:
         """The current state; `at` becomes the time at which the Node was first seen NotReady."""
         checked = self._instances[one.instance]
         if not checked.ready:
-            self._unready.append(one)
+            self._found.unready.append(one)
         self._note_unreported(checked, state)
         at = self._now if not (checked.ready or one.unready) else one.at
         applied = one.applied or state == "applied"
@@ -234,9 +232,9 @@ class _Step:
     def _note_unreported(self, checked: CheckedInstance, state: ChangeState) -> None:
         """Instances of a region that does not answer are left out, so that other regions go on."""
         if state == "unknown" and checked.result.reason != NOT_ASKED:
-            self._unreported.append(checked)
+            self._found.unreported.append(checked)
             if not _is_fresh(checked, self._inputs, WATCH_SECONDS):
-                self._stale.append(checked)
+                self._found.stale.append(checked)
 
     def _phase(
         self, canary: GroupCanary, stay: Sequence[tuple[ChangedInstance, ChangeState]]
@@ -263,7 +261,7 @@ class _Step:
             return None
         if all(state == "applied" for state in states):
             old = [one for one in self._of(soaks) if not _is_fresh(one, self._inputs, WATCH_SECONDS)]
-            self._stale += [one for one in old if one not in self._stale]
+            self._found.stale.extend(one for one in old if one not in self._found.stale)
         return soaks
 
     def _ahead(self, since: float, late: float) -> bool:
@@ -287,7 +285,7 @@ class _Step:
         if not over or not proved or not all(map(runs, ones)) or any(state != "applied" for state in states):
             return False
         if old := [one for one in ones if not _is_fresh(one, inputs)]:
-            self._stale += old
+            self._found.stale.extend(old)
             return False
         self._passed |= passed_changes(canary, inputs, self._held)
         stood = [msgspec.structs.replace(one, at=self._now) for one in canary.instances]
@@ -311,20 +309,20 @@ class _Step:
             self._lose(group, _fault(BreakerReason.INSTANCE_LOST, one, _LOST))
             return None
         if self._inputs.closes and state != "unknown" and not _is_fresh(checked, self._inputs):
-            self._stale.append(checked)
+            self._found.stale.append(checked)
         if self._is_undone(group, one, state, checked):
             return None
         self._note_unreported(checked, state)
         if state == "applied" and not one.applied:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
         if is_unready := unready(one, checked):
-            self._unready.append(one)
+            self._found.unready.append(one)
             is_unready = one.unready or _is_fresh(checked, self._inputs)  # else it may have been stopped
-            self._stale += [] if is_unready or state == "unknown" else [checked]
+            self._found.stale.extend([] if is_unready or state == "unknown" else [checked])
         elif self._over(group, one, state, checked):
             if checked.observed is None or _is_fresh(checked, self._inputs, WATCH_SECONDS):
                 return None
-            self._stale.append(checked)  # it may have been lost since
+            self._found.stale.append(checked)  # it may have been lost since
         # With a time from a clock that was ahead the watch would not end.
         at = format_time(min(parse_time(one.at) or 0.0, self._inputs.wall))
         since = token(checked) if checked.ready else one.ready_since
@@ -378,7 +376,7 @@ class _Step:
         for change in group.changes:
             self._passed.pop(((group.kind, group.name), change), None)
         if fault is not None:
-            self._faults.append(fault)
+            self._found.faults.append(fault)
 
     def _was_refused(self, one: ChangedInstance, state: ChangeState) -> bool:
         """Whether EC2 refused the change."""

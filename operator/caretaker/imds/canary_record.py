@@ -50,6 +50,15 @@ class Record(msgspec.Struct, frozen=True):
     unreported: tuple[CheckedInstance, ...] = ()
 
 
+class Findings(msgspec.Struct, frozen=True):
+    """Lists that grow while the next state is built: see Record."""
+
+    faults: list[Fault] = []
+    unready: list[ChangedInstance] = []
+    stale: list[CheckedInstance] = []
+    unreported: list[CheckedInstance] = []
+
+
 def status(record: Record, inputs: EnforceInput) -> CanaryStatus | None:
     """status.canary; None = there is no canary, and no change has passed."""
     before, running = inputs.canary, [record.canaries[group] for group in sorted(record.canaries)]

@@ -158,13 +158,9 @@ class _Pick:
         running = sum(one.phase != "Failed" for one in self._canaries.values())
         self._slots = MAX_CANARIES - running * inputs.canary_instances
         self._full = self._batch <= 0 or not any(self._left.values())
-        self._writes: list[Write] = []
-        self._read: list[CheckedInstance] = []
+        self._writes: list[tuple[Write, CheckedInstance]] = []
         self._later: float | None = None
         self._changed: list[ChangedGroup] = []
-        self._failed = {
-            name for canary in record.canaries.values() if canary.phase == "Failed" for name in _names(canary)
-        }
         self._known = {one.instance for group in record.changed for one in group.instances}
 
     def choice(self, wait: Collection[Group]) -> Choice:
@@ -173,7 +169,8 @@ class _Pick:
         canaries = {group: one for group, one in every if one.phase != "Failed" or group in wait}
         changed = together((*self._record.changed, *self._changed))
         record = msgspec.structs.replace(self._record, canaries=canaries, changed=changed)
-        return Choice(record, tuple(self._writes), tuple(self._read), self._later)
+        writes, read = tuple(one for one, _ in self._writes), tuple(one for _, one in self._writes)
+        return Choice(record, writes, read, self._later)
 
     def while_free(self, cases: Iterable[Case]) -> Iterator[Case]:
         """The cases until the limits allow no further call: most are left for later passes."""
@@ -184,7 +181,8 @@ class _Pick:
 
     def failed_last(self, cases: Sequence[Case]) -> Sequence[Case]:
         """Instances that were in a failed canary come after the others."""
-        failed = self._failed
+        canaries = self._canaries.values()
+        failed = {name for one in canaries if one.phase == "Failed" for name in _names(one)}
         return sorted(cases, key=lambda case: case.checked.instance in failed) if failed else cases
 
     def again(self, case: Case) -> None:
@@ -281,8 +279,7 @@ class _Pick:
 
     def _write(self, one: CheckedInstance, options: Mapping[str, Any]) -> None:
         self._left[one.region] -= 1
-        self._writes.append(Write(one.instance, one.region, options))
-        self._read.append(one)
+        self._writes.append((Write(one.instance, one.region, options), one))
         self._full = len(self._writes) >= self._batch or not any(self._left.values())
 
 
