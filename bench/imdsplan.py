@@ -19,7 +19,7 @@ from caretaker.imds.enforce import PASS_SECONDS, POLL_SECONDS
 from caretaker.imds.enforce_input import BATCH, EnforceInput
 from caretaker.imds.instance_ref import NODEGROUP, instance_ref_of
 from caretaker.imds.plan import Member, PlanInput, Policy, plan
-from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap, share
+from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap, regional
 from caretaker.settings import Settings
 
 NODES: Final = 5000
@@ -111,7 +111,7 @@ def at_defaults(count: int) -> list[Figure]:
     left = count - safety.canary.instances
     limiters = (
         AdaptiveRateLimiter(cap(safety.max_changes_per_minute), now),
-        AdaptiveRateLimiter(share(per_second), now),
+        AdaptiveRateLimiter(regional(per_second), now),
     )
     while left:
         batch = min(left, BATCH, *(limiter.free(now) for limiter in limiters))

@@ -52,13 +52,17 @@ class Aws:
         self.hooks = Hooks(options.connect_seconds, options.read_seconds)
         self._clients = ClientPool(options, self.hooks, now=now)
         self._pools = _Pools(
-            DaemonPool("aws-call", options.threads, share=options.share),
-            DaemonPool("aws-poll", options.polls, share=options.polls_share),
+            DaemonPool("aws-call", options.threads, per_owner=options.per_namespace),
+            DaemonPool("aws-poll", options.polls, per_owner=options.polls_per_namespace),
         )
         # A tenant may run the endpoint, or the name server of its host, and delay every answer.
         self._endpoint_pools = _Pools(
-            DaemonPool("aws-endpoint-call", options.endpoint_threads, share=options.endpoint_share),
-            DaemonPool("aws-endpoint-poll", options.endpoint_polls, share=options.endpoint_polls_share),
+            DaemonPool(
+                "aws-endpoint-call", options.endpoint_threads, per_owner=options.endpoint_per_namespace
+            ),
+            DaemonPool(
+                "aws-endpoint-poll", options.endpoint_polls, per_owner=options.endpoint_polls_per_namespace
+            ),
         )
         self._limiter = Limiter()
         self._rates = dict(rates or {})

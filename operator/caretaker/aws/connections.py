@@ -156,7 +156,7 @@ class _ClientEvents:
         self._count(event_name.rpartition(".")[2], code)
 
     def cut(self, fault: str) -> RequestBlocked:
-        """An answer is not read any further; returns what to raise."""
+        """An answer is not read any further; returns the error to raise."""
         self._count(getattr(self._thread, "operation", ""), UNREADABLE)
         return RequestBlocked(UnreadableError(unreadable(fault), 0))
 
@@ -237,7 +237,7 @@ class _Answer(io.RawIOBase):
         return self._events.cut(f"it takes longer than {self._seconds:g} s")
 
     def close(self) -> None:
-        """Close what makefile() opened."""
+        """Close the file of makefile()."""
         if self._raw is not None:
             self._raw.close()
         super().close()

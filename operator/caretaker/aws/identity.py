@@ -116,8 +116,8 @@ class ClientKey(msgspec.Struct, frozen=True):
     """One client: service as boto3 names it, region, endpoint ("" = AWS_ENDPOINT_URL_*, else AWS's own).
 
     `once`: botocore does not retry, for calls that must not be repeated after a lost response.
-    `namespace`: that of the resource, whose calls have a share of the threads. Of a resource without one: its
-    endpoint; "" = AWS itself, and no share.
+    `namespace`: that of the resource, which has a limited number of the threads. Of a resource without one:
+    its endpoint; "" = AWS itself, and no limit.
     """
 
     service: str

@@ -118,7 +118,7 @@ _RECEIVED: Final = ReceiveMessageResult.__name__
 
 
 def _received(body: bytes, status: int) -> dict[str, Any]:
-    """Messages, whose bodies are up to 1 MiB of any text. What is no member of a message is skipped."""
+    """Messages, whose bodies are up to 1 MiB of any text. Unknown members of a message are skipped."""
     try:
         parsed: dict[str, Any] = msgspec.json.decode(body or b"-", type=ReceiveMessageResult)
     except msgspec.ValidationError as error:

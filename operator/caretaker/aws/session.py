@@ -52,9 +52,9 @@ class Options(msgspec.Struct, frozen=True):
     per_client         calls at a time of one client, and so its connections: an endpoint that hangs leaves
                        threads to others
     polls              long polls at a time
-    share, polls_share of a namespace; resources without one have all
+    per_namespace, polls_per_namespace  resources without a namespace have all
     endpoint_threads, endpoint_polls  the same for endpoints from a spec, in threads of their own
-    endpoint_share, endpoint_polls_share  of a namespace, or of an endpoint of resources without one
+    endpoint_per_namespace, endpoint_polls_per_namespace  or per endpoint of resources without a namespace
     instance_identity  take credentials from the instance metadata service where there are no others
     connect_seconds, read_seconds  of one request that is no long poll; the Lease must outlive their sum
     egress_check       checks the addresses of endpoints from a spec. None: no check, for commands that a user
@@ -65,12 +65,12 @@ class Options(msgspec.Struct, frozen=True):
     threads: int = 16
     per_client: int = 8
     polls: int = 280
-    share: int = 4
-    polls_share: int = 264
+    per_namespace: int = 4
+    polls_per_namespace: int = 264
     endpoint_threads: int = 32
-    endpoint_share: int = 2
+    endpoint_per_namespace: int = 2
     endpoint_polls: int = 128
-    endpoint_polls_share: int = 16
+    endpoint_polls_per_namespace: int = 16
     instance_identity: bool = False
     connect_seconds: float = CONNECT_SECONDS
     read_seconds: float = READ_SECONDS

@@ -19,14 +19,16 @@ IDLE_SECONDS: Final = 60.0
 class DaemonPool:
     """At most `limit` threads; further jobs are queued. Threads end when idle for a minute.
 
-    running  functions being executed now
-    share    of an owner: its jobs that are queued or run; its further ones wait beside the queue. 0 = no
-             bound, as for jobs without an owner
+    running    functions being executed now
+    per_owner  the most jobs of an owner that are queued or run; its further ones wait beside the queue. 0 =
+               no bound, as for jobs without an owner
     """
 
-    def __init__(self, name: str, limit: int, idle_seconds: float = IDLE_SECONDS, *, share: int = 0) -> None:
+    def __init__(
+        self, name: str, limit: int, idle_seconds: float = IDLE_SECONDS, *, per_owner: int = 0
+    ) -> None:
         self.limit = limit
-        self.share = share
+        self.per_owner = per_owner
         self.running = 0
         self._name = name
         self._idle_seconds = idle_seconds
@@ -59,7 +61,7 @@ class DaemonPool:
         with self._wake:
             if self._closed:
                 raise RuntimeError(f"{self._name} is closed")
-            if self.share and job.owner and self._admitted[job.owner] >= self.share:
+            if self.per_owner and job.owner and self._admitted[job.owner] >= self.per_owner:
                 self._held.setdefault(job.owner, deque()).append(job)
             else:
                 self._admit(job)

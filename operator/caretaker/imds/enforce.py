@@ -1,7 +1,7 @@
 """The decisions of Enforce: changes, waits and stops.
 
 Pure: instances and the state of the process (EnforceInput) -> Enforced. Gates are checked in the order in
-which they are reported. Behind the last gate the canaries, the policy's rate and our share of EC2's limit
+which they are reported. Behind the last gate the canaries, the policy's rate and our part of EC2's limit
 decide the number of changes.
 """
 

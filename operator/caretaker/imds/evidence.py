@@ -14,7 +14,7 @@ from caretaker.imds.verify import Candidate, Probing, Verified, lasts, unsaid, v
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What the probe allows: `unexpected` is for status."""
+    """The verdict of the probe: `unexpected` is for status."""
 
     probe_state: ProbeState
     verified: Verified | None = None

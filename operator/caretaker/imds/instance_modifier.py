@@ -66,7 +66,9 @@ class InstanceModifier:
         self._instance_identity = instance_identity
         self._states: dict[Key, PolicyState] = {}
         self._leads_since = math.inf  # by _now(): the first pass
-        self._shares: dict[tuple[str, str], AdaptiveRateLimiter] = {}  # by account and region, as EC2 counts
+        self._limiters: dict[
+            tuple[str, str], AdaptiveRateLimiter
+        ] = {}  # by account and region, as EC2 counts
 
     def of(self, key: Key, uid: str) -> PolicyState:
         """The state of this policy; another UID is another policy."""
@@ -95,8 +97,8 @@ class InstanceModifier:
         rate = cap(safety.max_changes_per_minute)
         if state.cap is None or state.cap.rate != rate:
             state.cap = AdaptiveRateLimiter(rate, now)
-        shares = {region: self._share(target, now) for region, target in targets.items()}
-        waits = [share.wait(now) for share in shares.values()]
+        limiters = {region: self._limiter(target, now) for region, target in targets.items()}
+        waits = [one.wait(now) for one in limiters.values()]
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0
         state.soaking(mine.status.canary, now)
         found = recorded(mine.status.canary, mine.status.changed)
@@ -135,10 +137,10 @@ class InstanceModifier:
             last_failure=state.failures[-1] if state.failures else "",
             denied=permission.denied,
             first=frozenset(permission.first),
-            free={region: share.free(now) for region, share in shares.items()},
+            free={region: one.free(now) for region, one in limiters.items()},
             cap=state.cap.free(now) if not held else 0,
             wait=max(state.cap.wait(now), min(waits, default=0.0), held),
-            slowed=any(share.slowed(now) for share in shares.values()),
+            slowed=any(one.slowed(now) for one in limiters.values()),
             stopped=self._stopped(mine, state),
             changed=state.changed,
         )
@@ -203,14 +205,14 @@ class InstanceModifier:
     ) -> AwsError | None:
         """The refusal of a dry run; None = allowed. EC2's limit counts dry runs like changes. `sure`: None
         only for EC2's own permission."""
-        self._share(target, self._now()).take(self._now())
+        self._limiter(target, self._now()).take(self._now())
         try:
             await self._writer(mine, target).modify_instance_metadata_options(
                 InstanceId=write.instance, **write.options, DryRun=True
             )
         except AwsError as error:
             if error.throttled:
-                self._share(target, self._now()).refused(self._now())
+                self._limiter(target, self._now()).refused(self._now())
             conclusive = sure or error.access_denied or error.no_identity or error.transient
             if error.code != PERMITTED and conclusive:
                 return error
@@ -259,11 +261,11 @@ class InstanceModifier:
         permitted = not state.permission.missing
         fresh = self._inventory.instances(target).read_at(write.instance) >= self._fresh_since()
         now = self._now()
-        return open_still and permitted and fresh and self._share(target, now).free(now) > 0
+        return open_still and permitted and fresh and self._limiter(target, now).free(now) > 0
 
     async def _change(self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey) -> None:
         now = self._now()
-        self._share(target, now).take(now)
+        self._limiter(target, now).take(now)
         if state.cap is not None:
             state.cap.take(now)
         attempt = state.attempts.get(write.instance, NEW)
@@ -316,7 +318,7 @@ class InstanceModifier:
         tried = msgspec.structs.replace(state.attempts.get(instance, NEW), options=write.options)
         failure = failed(tried, now, error.code, error.message)
         if error.throttled:
-            self._share(target, now).refused(now)
+            self._limiter(target, now).refused(now)
         elif error.not_found:
             state.keep(instance, failure)  # the plan sees that EC2 refused the change
             state.changed.pop(instance, None)
@@ -355,16 +357,18 @@ class InstanceModifier:
         writer = self._ec2(msgspec.structs.replace(mine_alone, once=True))
         return writer if mine.enforces else read_only(writer)
 
-    def _share(self, target: ClientKey, now: float) -> AdaptiveRateLimiter:
-        """Our share of EC2's limit, which all callers of an account and region have in common. An unknown
-        account has a share of its own."""
+    def _limiter(self, target: ClientKey, now: float) -> AdaptiveRateLimiter:
+        """Of our part of EC2's limit, which all callers of an account and region have in common. An unknown
+        account has one of its own."""
         role = target.identity.role_arn.split(":")
         account = role[4] if len(role) > 4 else self._inventory.account(target)
         key = (account, target.region)
-        if key not in self._shares:
-            self._shares = {one: limiter for one, limiter in self._shares.items() if not limiter.idle(now)}
-            self._shares[key] = AdaptiveRateLimiter(self._rate, now)
-        return self._shares[key]
+        if key not in self._limiters:
+            self._limiters = {
+                one: limiter for one, limiter in self._limiters.items() if not limiter.idle(now)
+            }
+            self._limiters[key] = AdaptiveRateLimiter(self._rate, now)
+        return self._limiters[key]
 
     def _fresh_since(self) -> float:
         """By time.monotonic(). At least a second, since reads take real time in scaled tests, too."""

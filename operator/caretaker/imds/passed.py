@@ -1,4 +1,4 @@
-"""The passed changes: what a canary has shown, and for how long that counts. Pure."""
+"""The passed changes: the results of canaries, and for how long they count. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 

@@ -1,8 +1,8 @@
 """How fast changes may be sent. Pure: the time, in seconds of a clock that never goes back, is an argument.
 
 EC2 lets an account change 100 instances at once and 5 a second then, in each region, all callers together
-(Amazon EC2 developer guide, "Request throttling": ModifyInstanceMetadataOptions). We take a share of that,
-and halve our share each time that EC2 refuses.
+(Amazon EC2 developer guide, "Request throttling": ModifyInstanceMetadataOptions). We take a part of that,
+and halve it each time that EC2 refuses.
 """
 
 from typing import Final
@@ -19,8 +19,8 @@ SLOWEST: Final = 1 / 64
 CAP_BURST_SECONDS: Final = 3.0
 
 
-def share(per_second: float) -> Rate:
-    """Of EC2's bucket."""
+def regional(per_second: float) -> Rate:
+    """Our part of EC2's bucket of an account and region."""
     return Rate(per_second, per_second * BURST_SECONDS)
 
 

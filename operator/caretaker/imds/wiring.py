@@ -4,7 +4,7 @@ from typing import Final
 
 from caretaker.imds.controller import ControllerOptions, IMDSPolicyKind
 from caretaker.imds.metrics import PolicyMetrics
-from caretaker.imds.rate_limiter import share
+from caretaker.imds.rate_limiter import regional
 from caretaker.imds.watch_handlers import WatchHandlers
 from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.wiring import NODES, Context, Wiring
@@ -16,7 +16,7 @@ def make(context: Context) -> IMDSPolicyKind:
     options = ControllerOptions(
         settings.aws_grants,
         settings.operator_namespace,
-        share(settings.imds_changes_per_second),
+        regional(settings.imds_changes_per_second),
         settings.namespace,
         DAEMON_TASK in settings.kinds,
         instance_identity=settings.aws_instance_identity,

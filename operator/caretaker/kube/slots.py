@@ -1,9 +1,9 @@
 """Limits how many of something run at a time, fairly between their owners.
 
-A slot is the permission for one of them. The share of an owner is the most slots that it may hold. Owners
-take turns: a free slot goes to the next owner that waits.
+A slot is the permission for one of them. An owner may hold at most `per_owner` of them. Owners take
+turns: a free slot goes to the next owner that waits.
 
-It knows nothing of what runs. Whoever holds or awaits a slot may be cancelled at any time.
+It knows nothing of their work. A holder of a slot, or one that waits for it, may be cancelled at any time.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ class Slots:
     """`total` slots. By turns, hundreds of Pods that the tasks of one namespace create delay another
     namespace's request by one of them.
 
-    share  of each owner; all slots until limit() is called
+    per_owner  the most slots of one owner; all until limit() is called
     """
 
     def __init__(self, total: int) -> None:
-        self.share: float = total
+        self.per_owner: float = total
         self._free = total
         self._held: Counter[Hashable] = Counter()
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}  # the next owner comes first
         self._refusal: Callable[[], Exception] | None = None
 
-    def limit(self, share: float) -> None:
-        """Each owner has this share from now on, and one slot at least. Slots that are held stay so."""
-        self.share = share
+    def limit(self, per_owner: float) -> None:
+        """Each owner has at most so many from now on, and one at least. Slots that are held stay so."""
+        self.per_owner = per_owner
         self._give()
 
     @asynccontextmanager
@@ -53,7 +53,7 @@ class Slots:
                 self._give()
 
     def close(self, refusal: Callable[[], Exception]) -> None:
-        """Those who wait, and those who come from now on, get this error instead of a slot."""
+        """All that wait, and later ones, get this error instead of a slot."""
         self._refusal = refusal
         for turn in (one for turns in self._waiting.values() for one in turns):
             if not turn.done():  # cancelled
@@ -62,9 +62,9 @@ class Slots:
 
     def _give(self) -> None:
         """Gives free slots to the owners that wait for them."""
-        share = max(self.share, 1)
+        most = max(self.per_owner, 1)
         while self._free:
-            owner = next((one for one in self._waiting if self._held[one] < share), None)
+            owner = next((one for one in self._waiting if self._held[one] < most), None)
             if owner is None:
                 return
             turns = self._waiting.pop(owner)

@@ -80,7 +80,7 @@ class LongPolls:
 
     A long poll occupies a thread while it waits. With more queues than slots, each queue waits for a slot,
     and its long poll is shorter, so that it is polled as often as before. The owner of a slot is a namespace;
-    its share is an equal part of the slots and of those that others leave of theirs. Threads beyond the slots
+    it has an equal part of the slots and of those that others leave of theirs. Threads beyond the slots
     are reserved for short polls, which receive a backlog.
 
     queues  those with long polls, by namespace
@@ -94,24 +94,24 @@ class LongPolls:
     def add(self, namespace: str, queue: Hashable) -> None:
         """The queue takes part from now on."""
         self.queues.setdefault(namespace, set()).add(queue)
-        self._slots.limit(self._share())
+        self._slots.limit(self._per_namespace())
 
     def remove(self, namespace: str, queue: Hashable) -> None:
         """The queue is read by short polls, cannot be read, or is not read any more."""
         self.queues.get(namespace, set()).discard(queue)
         if not self.queues.get(namespace):
             self.queues.pop(namespace, None)
-        self._slots.limit(self._share())
+        self._slots.limit(self._per_namespace())
 
     @asynccontextmanager
     async def slot(self, namespace: str, seconds: int) -> AsyncIterator[int]:
         """Waits for a slot; yields the seconds that the long poll may wait, at most `seconds`."""
         async with self._slots.slot(namespace):
-            share = self._slots.share
-            shorter = int(seconds * share / max(len(self.queues.get(namespace, ())), share))
+            most = self._slots.per_owner
+            shorter = int(seconds * most / max(len(self.queues.get(namespace, ())), most))
             yield max(shorter, min(seconds, LEAST_SECONDS))
 
-    def _share(self) -> float:
+    def _per_namespace(self) -> float:
         """Of a namespace that wants more than others: what those leave that want less is divided."""
         free: float = self._total
         numbers = sorted(len(queues) for queues in self.queues.values())

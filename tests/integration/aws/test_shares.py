@@ -81,7 +81,7 @@ async def test_calls_to_aws_that_hang_are_a_share_of_their_namespace(fake: FakeA
         return ClientKey.of(AwsSpec(region), "sqs", user=User(namespace, "s3ar", "a"))
 
     fake.hang("GetQueueUrl")
-    async with Aws(Options(threads=4, share=3, polls=4, polls_share=3)) as aws:
+    async with Aws(Options(threads=4, per_namespace=3, polls=4, polls_per_namespace=3)) as aws:
         ask = aws.poll if poll else aws.call
         bad = [key("evil", f"eu-west-{n}") for n in range(8)]
         async with going_on(*(ask(one, "get_queue_url", QueueName="q") for one in bad)):
@@ -105,7 +105,7 @@ async def test_polls_that_hang_are_a_share_of_their_namespace(
     fake: FakeAws, endpoint: FakeAws, good: FakeAws
 ) -> None:
     endpoint.hang("ReceiveMessage")
-    async with Aws(Options(polls=1, endpoint_polls=4, endpoint_polls_share=3)) as aws:
+    async with Aws(Options(polls=1, endpoint_polls=4, endpoint_polls_per_namespace=3)) as aws:
         bad = [aws.sqs(at(endpoint.url, "evil", f"AKIA{n}")) for n in range(8)]
         async with going_on(*(one.receive_message(QueueUrl=URL) for one in bad)):
             await endpoint.received(3)
@@ -168,7 +168,7 @@ async def test_a_name_server_that_does_not_answer_is_in_the_share(
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     check = EgressCheck(["127.0.0.1", "localhost"], "")
-    polls = Options(polls=2, endpoint_polls=4, endpoint_polls_share=2)
+    polls = Options(polls=2, endpoint_polls=4, endpoint_polls_per_namespace=2)
     async with Aws(replace(polls, threads=2, endpoint_threads=4, egress_check=check)) as aws:
         bad = [at(f"http://{slow}:1", "evil", f"AKIA{n}") for n in range(6)]
         ask = aws.poll if poll else aws.call

@@ -38,7 +38,7 @@ async def test_no_more_than_the_limit_run_at_a_time_and_threads_are_used_again()
 
 
 async def test_an_owner_has_a_share_of_the_threads_and_its_jobs_keep_their_order() -> None:
-    pool, release, begun = DaemonPool("t", 3, share=2), threading.Event(), []
+    pool, release, begun = DaemonPool("t", 3, per_owner=2), threading.Event(), []
 
     def work(number: int) -> None:
         begun.append(number)
@@ -56,12 +56,12 @@ async def test_an_owner_has_a_share_of_the_threads_and_its_jobs_keep_their_order
 
 
 async def test_jobs_without_an_owner_have_all_threads() -> None:
-    pool, all_run = DaemonPool("t", 3, share=1), threading.Barrier(3)
+    pool, all_run = DaemonPool("t", 3, per_owner=1), threading.Barrier(3)
     await asyncio.gather(*(pool.run(lambda: all_run.wait(5)) for _ in range(3)))
 
 
 async def test_an_owner_whose_jobs_have_ended_is_forgotten() -> None:
-    pool = DaemonPool("t", 3, share=1)
+    pool = DaemonPool("t", 3, per_owner=1)
     await asyncio.gather(*(pool.run(int, f"n{n % 4}") for n in range(40)))
     while pool.running:  # noqa: ASYNC110 - turns of threads are what is awaited
         await asyncio.sleep(0)

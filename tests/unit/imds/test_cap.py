@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from caretaker.aws.services import Rate
-from caretaker.imds.rate_limiter import RECOVERY_SECONDS, SLOWEST, AdaptiveRateLimiter, cap, share
+from caretaker.imds.rate_limiter import RECOVERY_SECONDS, SLOWEST, AdaptiveRateLimiter, cap, regional
 
 
 @given(st.integers(1, 6000), st.lists(st.floats(0.0, 40.0), max_size=30), st.floats(0.0, 1e6))
@@ -33,8 +33,8 @@ def test_the_cap_is_used_up(per_minute: int) -> None:
 
 
 def test_a_share_is_in_ec2s_own_proportion() -> None:
-    assert share(5.0) == Rate(5.0, 95.0)
-    assert share(2.0) == Rate(2.0, 38.0)
+    assert regional(5.0) == Rate(5.0, 95.0)
+    assert regional(2.0) == Rate(2.0, 38.0)
 
 
 @pytest.mark.parametrize(

@@ -452,7 +452,7 @@ async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
         clock.now += 60.0
         target = ClientKey("ec2", f"region-{number}")
         await world.send(target=target)
-    assert len(world.modifier._shares) <= 2
+    assert len(world.modifier._limiters) <= 2
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-45T00:00:00Z", "2026-01-01T00:00:00"])

@@ -4,7 +4,7 @@ import pytest
 
 from awsdoubles.ec2.clock import Clock
 from awsdoubles.ec2.throttle import LISTED, Buckets
-from caretaker.imds.rate_limiter import AdaptiveRateLimiter, share
+from caretaker.imds.rate_limiter import AdaptiveRateLimiter, regional
 
 STEP = 0.1  # seconds
 MINUTES = 5
@@ -17,7 +17,7 @@ def test_all_of_ec2_s_bucket_can_be_taken_without_a_refusal(late: float) -> None
     began = clock.now()
     theirs, size, rate = Buckets(clock), *LISTED["ModifyInstanceMetadataOptions"]
     assert theirs.take("eu-west-1", "b", size, rate)  # the question whether it may
-    ours = AdaptiveRateLimiter(share(rate), clock.now())
+    ours = AdaptiveRateLimiter(regional(rate), clock.now())
     ours.take(clock.now())
     clock.advance(late)
     sent = 1

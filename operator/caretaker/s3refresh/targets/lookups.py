@@ -23,7 +23,7 @@ class Lookups:
     """Of all namespaces."""
 
     def __init__(self) -> None:
-        self._pool = DaemonPool("lookup", THREADS, share=EACH)
+        self._pool = DaemonPool("lookup", THREADS, per_owner=EACH)
 
     async def find(self, namespace: str, host: str, port: int, family: socket.AddressFamily) -> list[Info]:
         """The result of socket.getaddrinfo()."""
