@@ -125,7 +125,7 @@ class WatchedResource:
 
 
 class Leadership:
-    """What the process does while it holds the Lease."""
+    """The work of the process while it holds the Lease."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the decisions on all nodes add up to: counts, lists for status, and the nodes that wait for a slot.
+"""The sum of the decisions on all nodes: counts, lists for status, and the nodes that wait for a slot.
 
 Pure: (Snapshot, reports) -> NodeSummary.
 """

@@ -33,7 +33,7 @@ VANISH_WINDOW: Final = 600.0
 
 
 class SpecCache(msgspec.Struct, frozen=True):
-    """What follows from the spec that was read last. Replaced as a whole."""
+    """Derived from the spec that was read last. Replaced as a whole."""
 
     digest: bytes = b""  # of the spec
     hashes: tuple[str, str] = ("", "")  # hashes_of() the template
@@ -92,7 +92,7 @@ class LedgerSession(msgspec.Struct):
 
 
 class Creation(msgspec.Struct):
-    """The creation of Pods, and what stood in its way."""
+    """The creation of Pods, and its obstacles."""
 
     width: int = 1
     refusal: WriteRefusal | None = None  # why the last Pod was not created
@@ -151,7 +151,7 @@ class TaskState:
         return msgspec.structs.replace(self.pacing, turn=turn)
 
     def remember(self, snapshot: Snapshot) -> None:
-        """Keep what this snapshot found."""
+        """Keep the findings of this snapshot."""
         self.pacing, self.absence = snapshot.pacing, snapshot.absence
         self.deletions.ended = self._unrecorded(snapshot.pods, snapshot.nodes)
 

@@ -50,7 +50,7 @@ def decode_json(text: str) -> Any:
 
 
 class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What is read; all else is skipped, and never allocated."""
+    """The fields that are read; others are skipped, and never allocated."""
 
     name: str = ""
     namespace: str = ""
@@ -144,7 +144,7 @@ def page_of(text: bytes, *, alone: bool = True) -> Any:
 
 
 class _ListResponse(aiohttp.ClientResponse):
-    """A list, or an error. `page`: what has been read of it."""
+    """A list, or an error. `page`: its part that has been read."""
 
     page: Any = None
 

@@ -17,7 +17,7 @@ _WORD: Final = re.compile(r"[A-Za-z][\w./]{0,79}")
 
 
 def makers(registry: CollectorRegistry) -> tuple[partial[Counter], partial[Gauge], partial[Histogram]]:
-    """What makes metrics in a registry."""
+    """Factories of metrics in a registry."""
     return (
         partial(Counter, registry=registry),
         partial(Gauge, registry=registry),

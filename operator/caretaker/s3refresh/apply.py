@@ -1,4 +1,4 @@
-"""Writes what a pass over one resource has planned. The only writer.
+"""Writes the plan of a pass over one resource. The only writer.
 
 before() brings the resource's tasks into the state that the spec asks for; after() deletes messages and makes
 calls, once the status is stored.

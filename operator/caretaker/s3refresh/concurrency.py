@@ -33,7 +33,7 @@ class Key(Hashable, Protocol):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a plan asks of the gateways, by group.
+    """The demand of a plan on the gateways, by group.
 
     busy     its calls: when each was accepted; inf = not yet
     waiting  since when its first due target waits for a slot

@@ -34,7 +34,7 @@ NEVER: Final = float("inf")
 
 @dataclass
 class _Draft:
-    """What a plan has decided so far, besides the targets."""
+    """The decisions of a plan so far, besides the targets."""
 
     calls: list[tuple[Share, Claim]] = field(default_factory=list)
     done: list[int] = field(default_factory=list)

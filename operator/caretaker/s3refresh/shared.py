@@ -1,4 +1,4 @@
-"""What the resources of one operator share: their workers, the claims to queues, the calls of gateways, keys.
+"""Shared by the resources of one operator: their workers, the claims to queues, the calls of gateways, keys.
 
 Memory only. gather.py reads it, apply.py changes it. It is lost with the process.
 """
