@@ -1,6 +1,6 @@
 """`python -m bench [NAME ...]`: measures, prints tables, writes .dev/bench/NAME.json.
 
-Exits 1 when a target is missed, after all benches have run; 2 for an unknown name.
+Exits 1 when a target is missed, after all benches have run; 2 for an unknown name; 130 when interrupted.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from bench import attacks, aws, daemontask, ecs, figures, imds, many, radius, s3refresh, schedule
+from testbed import ending
 
 BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]]] = {
     "daemontask": daemontask.thousand,
@@ -42,5 +43,10 @@ def main(names: list[str]) -> int:
     return 1 if missed else 0
 
 
+def run(names: list[str]) -> int:
+    """main(), which leaves nothing running when it is interrupted."""
+    return ending.run(lambda: main(names))
+
+
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(run(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +70,38 @@ def test_the_messages_of_an_attack_have_all_that_sqs_carries(bench: Any) -> None
     assert all(len(body.encode()) <= most for body in bodies)
     assert {"\n", "\u2028", "😀", "a"} <= {body[0] for body in bodies}
     assert not any("\x00" in body or "\ud800" in body for body in bodies)
+
+
+SLOW = """
+import asyncio
+import bench.__main__ as program
+
+async def slow():
+    try:
+        print("measuring", flush=True)
+        await asyncio.sleep(600)
+    finally:
+        print("undone", flush=True)
+
+program.BENCHES = {"slow": slow}
+raise SystemExit(program.run(["slow"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_bench_that_is_interrupted_undoes_what_it_began(number: signal.Signals) -> None:
+    """Also in the background, where a shell has it ignore SIGINT."""
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", SLOW]
+    with subprocess.Popen(
+        command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            assert running.stdout is not None
+            assert any("measuring" in line for line in running.stdout)
+            running.send_signal(number)
+            said, errors = running.communicate(timeout=60)
+        finally:
+            running.kill()
+    assert "undone" in said
+    assert "nothing is left running" in errors
+    assert running.returncode == 130
