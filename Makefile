@@ -93,6 +93,12 @@ fuzz: setup ## every decoder and planner with the largest inputs, then at random
 stress: program doubles gotools ## repeat tests beside busy processes until one fails: TEST=tests/unit/kube or TEST="a word", TIMES=50 LOAD=2
 	@$(PYTHON) -m stress "$(TEST)" --times $(TIMES) --load $(LOAD)
 
+.PHONY: docs
+docs: setup ## the site of docs/, with a reference of every field; fails at a link or an anchor that leads nowhere
+	@UV_PROJECT_ENVIRONMENT="$(CURDIR)/.dev/docs/venv" $(UV) sync --frozen --quiet --only-group docs
+	@NO_MKDOCS_2_WARNING=1 .dev/docs/venv/bin/mkdocs build --strict
+	@echo "built: .dev/docs/site/index.html; with search: python3 -m http.server --bind 127.0.0.1 --directory .dev/docs/site"
+
 .PHONY: audit
 audit: setup ## lock, hashes and licences of what is shipped, and where to ask for known vulnerabilities; offline
 	$(UV) lock --check --offline
@@ -170,8 +176,8 @@ test: ## what every change needs: lint, unit, integration and e2e tests; prints 
 	$(call timed,lint unit integration)
 
 .PHONY: test-all
-test-all: ## all the rest: random models in full, oldest dependencies, tooling, a real node where root may
-	$(call timed,models lowest slow node)
+test-all: ## all the rest: random models in full, oldest dependencies, tooling, docs, a real node where root may
+	$(call timed,models lowest docs slow node)
 
 .PHONY: soak
 soak: program doubles ## the random soak tests alone, for MINUTES=1

@@ -157,6 +157,7 @@ async def objects(
     for url in (
         path("imdspolicies", name=NAME),
         path("imdspolicies", name="workers"),
+        path("imdspolicies", name="builders"),
         path("s3aggregatedrefreshes", "default", "media"),
         path("daemontasks", "default", "hello"),
         path("daemontasks", "default", "free-disk"),

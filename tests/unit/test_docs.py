@@ -1,4 +1,4 @@
-"""What README, CONTRIBUTING, CHANGELOG and docs/ name is there: files, headings, commands, metrics."""
+"""What README, CONTRIBUTING, CHANGELOG, docs/ and the chart's page name exists: files, headings, metrics."""
 
 import ast
 import contextlib
@@ -21,7 +21,7 @@ from testing.alertcases import RULES
 from testing.allmetrics import AllMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "helm").rglob("*.md")])
 # A path in backticks is looked up from here; the first that has it will do.
 BASES = (
     ROOT,

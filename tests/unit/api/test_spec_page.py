@@ -103,15 +103,3 @@ def test_the_page_tells_every_condition() -> None:
     types = {t for t in constants(conditions) if re.fullmatch("[A-Z][A-Za-z]+", t)}
     assert len(types - ANOTHERS) == 10, "a condition of another kind goes into ANOTHERS; else raise this"
     assert [t for t in sorted(types - ANOTHERS) if f"{t}=" not in PAGE] == []
-
-
-def test_links_inside_the_page_lead_somewhere() -> None:
-    headings = re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in headings}
-    assert [link for link in re.findall(r"\]\(#([^)]+)\)", PAGE) if link not in anchors] == []
-
-
-def test_files_that_the_page_links_to_exist() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if "://" not in link]
-    assert links
-    assert [link for link in links if not (ROOT / "docs" / "spec" / link).exists()] == []
