@@ -6,13 +6,17 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 import chart
+from caretaker.api.daemontask import Spec as TaskSpec
 from caretaker.api.grants import Grants
+from caretaker.api.imds import Spec as PolicySpec
 from caretaker.registry import IMDS_POLICY
 from caretaker.registry import KINDS as REGISTERED
+from caretaker.s3refresh.targets import registry
 from caretaker.settings import Settings, add_run_arguments, load
 from chart import CHART, ChartError
 from chart.__main__ import main
@@ -97,6 +101,34 @@ def test_its_version_is_the_projects() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
     found = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (found["version"], found["appVersion"]) == (project, project)
+
+
+def test_artifact_hub_is_told_what_the_chart_has() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    told = {
+        name.removeprefix("artifacthub.io/"): yaml.safe_load(text)
+        for name, text in about["annotations"].items()
+    }
+    crds = [yaml.safe_load(file.read_text()) for file in sorted((CHECKOUT / "crds").glob("*.yaml"))]
+    assert sorted((one["name"], one["kind"], one["version"]) for one in told["crds"]) == sorted(
+        (crd["metadata"]["name"], crd["spec"]["names"]["kind"], version["name"])
+        for crd in crds
+        for version in crd["spec"]["versions"]
+    )
+    content = yaml.safe_load((CHART / "values.yaml").read_text())
+    images = [part["repository"] for part in (content["image"], content["probe"]["image"])]
+    assert [one["image"] for one in told["images"]] == [f"{one}:{about['appVersion']}" for one in images]
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    assert told["license"] == project["license"]
+    assert {one["kind"] for one in told["changes"]} <= {
+        *("added", "changed", "deprecated", "removed", "fixed", "security")
+    }
+    assert all(one["description"] for one in told["changes"])
+    assert {one["url"].startswith(f"{about['home']}/") for one in told["links"]} == {True}
+    assert f'"{about["home"]}"' in (CHECKOUT / "mkdocs.yml").read_text()
+    assert [one["kind"] for one in told["crdsExamples"]] == [info.kind for info in REGISTERED]
+    for one, spec in zip(told["crdsExamples"], (TaskSpec, registry().spec, PolicySpec), strict=True):
+        msgspec.convert(one["spec"], spec)
 
 
 def test_what_follows_from_others_is_as_made(capsys: pytest.CaptureFixture[str]) -> None:
