@@ -54,11 +54,12 @@ setup: ## install what the other commands need, into .venv and the user's cache
 	@$(UV) sync --frozen --quiet
 
 .PHONY: lint
-lint: setup ## style, types and layers
+lint: setup ## style, types, layers and workflows
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
+	actionlint=$$($(PYTHON) -m gotools actionlint) && "$$actionlint" -shellcheck= -pyflakes= .github/workflows/*
 
 # Two plain processes: reports from process to process, as pytest-xdist has them, cost a third of the CPU, and
 # each of its workers collects all tests.
