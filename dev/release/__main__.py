@@ -24,7 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--images", default="auto", help=f"what they are built on: {', '.join(CHOICES)}")
     parser.add_argument("--builder", default="", help="builder.id of the provenance")
     options: dict[str, Any] = vars(parser.parse_args(arguments))
-    return ending.run(lambda: _told(Asked(**options)), ReleaseError, NodeError, ChartError, BuildError)
+    errors = (ReleaseError, NodeError, ChartError, BuildError, OSError)
+    return ending.run(lambda: _told(Asked(**options)), *errors)
 
 
 def _told(asked: Asked) -> None:

@@ -64,7 +64,7 @@ def krew(release: Release, archive: str, digest: str) -> str:
             "description": "The commands of caretaker, an operator for DaemonTasks, S3AggregatedRefreshes\n"
             "and IMDSPolicies: plan, status, rerun, resume, logs.\n",
             "caveats": "Needs uv (https://docs.astral.sh/uv/). The first call fetches its Python packages,\n"
-            "by the hashes that the plugin brings.\n",
+            "in the versions of caretaker's lock.\n",
             "platforms": [
                 {
                     "selector": {"matchLabels": {"os": system}},

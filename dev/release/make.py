@@ -44,7 +44,7 @@ def make(asked: Asked) -> Release:
     with _alone() as work:
         files = work / "source"
         source.export(release.commit, files)
-        bases = images.choose(asked.images, files)
+        bases = images.choose(asked.images, files, work)
         made = work / "dist"
         made.mkdir()
         _write(release, files, work, made, bases)
@@ -71,7 +71,7 @@ def _write(release: Release, files: Path, work: Path, made: Path, bases: str) ->
     wheel, locked = python.build(files, release, made), work / bundles.LOCKED
     python.locked(files, locked)
     (made / f"{name}.cdx.json").write_bytes(python.bill(files, wheel, locked, work))
-    images.build(files, release, bases, made / IMAGES)
+    tools = images.build(files, release, bases, work, made / IMAGES)
     layouts = {target: Layout(made / IMAGES / target) for target in TARGETS if bases != "none"}
     _write_bills(layouts, made / IMAGES)
 
@@ -88,7 +88,7 @@ def _write(release: Release, files: Path, work: Path, made: Path, bases: str) ->
     section = checks.section((files / checks.CHANGELOG).read_text(), release.version)
     (made / "NOTES.md").write_text(documents.notes(release, section))
     materials = [image.base for layout in layouts.values() for image in layout.images()]
-    tools = {"python": platform.python_version(), "uv": python.run("--version").strip()}
+    tools |= {"python": platform.python_version(), "uv": python.run("--version").strip()}
     statement = documents.provenance(release, digests_of(made), materials, bases, tools)
     (made / documents.PROVENANCE).write_text(statement)
     (made / documents.SUMS).write_text(documents.sums(digests_of(made)))
