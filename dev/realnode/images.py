@@ -173,7 +173,7 @@ class Storage:
             container = self.run("from", "scratch")
             self.run("add", "--quiet", container, str(base), "/")
             self.run("config", "--env", "PATH=/usr/local/bin:/usr/bin:/bin", container)
-            self.run("commit", "--quiet", "--rm", container, tag)
+            self.run("commit", "--quiet", "--timestamp", "0", "--rm", container, tag)
         self.run("tag", tag, *names)
 
     def build(self, target: str, name: str, *arguments: str, context: Path = CHECKOUT) -> None:

@@ -87,7 +87,8 @@ def _write(release: Release, files: Path, work: Path, made: Path, bases: str) ->
 
     section = checks.section((files / checks.CHANGELOG).read_text(), release.version)
     (made / "NOTES.md").write_text(documents.notes(release, section))
-    materials = [image.base for layout in layouts.values() for image in layout.images()]
+    bases_of = [image.base for layout in layouts.values() for image in layout.images()]
+    materials = [base for at, base in enumerate(bases_of) if base not in bases_of[:at]]
     tools |= {"python": platform.python_version(), "uv": python.run("--version").strip()}
     statement = documents.provenance(release, digests_of(made), materials, bases, tools)
     (made / documents.PROVENANCE).write_text(statement)
