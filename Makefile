@@ -26,6 +26,13 @@ TIMES ?= 50
 LOAD ?= 2
 # Of `make fuzz`.
 SUBJECTS ?=
+# Of `make release`: where it will be found, what its images are built on (auto, published, debian, none), and who
+# builds it, as an URI.
+VERSION ?=
+REPOSITORY ?= https://example.com/caretaker
+REGISTRY ?= registry.example.com/caretaker
+IMAGES ?= auto
+BUILDER ?=
 # Which control plane is built and started, such as 1.34; by default the newest one that is known.
 export KUBERNETES
 BENCH ?=
@@ -106,6 +113,10 @@ audit: setup ## lock, hashes and licences of what is shipped, and where to ask f
 	$(PYTHON) -m pytest -q tests/test_supply_chain.py
 	@echo "NOT ASKED: known vulnerabilities, which takes a service (osv.dev). Where it can be reached:"
 	@echo "  uv export --frozen --no-dev --no-emit-project | uvx pip-audit --require-hashes -r /dev/stdin"
+
+.PHONY: release
+release: setup ## write dist/, all files of a release of this commit: VERSION=0.1.0 REPOSITORY=https://... REGISTRY=ghcr.io/...
+	@$(PYTHON) -m release "$(VERSION)" --repository "$(REPOSITORY)" --registry "$(REGISTRY)" --images "$(IMAGES)" --builder "$(BUILDER)"
 
 .PHONY: matrix
 matrix: setup ## the tests on every Python, dependency set and Kubernetes; ROWS="py3.12 lowest k8s1.34" for some

@@ -29,6 +29,7 @@ _TOOLING = {
     "test_bench.py",
     "test_cronticks.py",
     "test_demo.py",
+    "test_dist.py",
     "test_docs_commands.py",
     "test_iam_examples.py",
     "test_processes.py",

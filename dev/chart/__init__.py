@@ -4,7 +4,9 @@ Inputs: the chart in helm/caretaker and values. Rendering asks no cluster. It mu
 """
 
 import functools
+import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,10 +27,10 @@ class ChartError(Exception):
     """Helm refuses chart or values, in its own words."""
 
 
-def helm(*arguments: str | Path) -> str:
-    """What helm prints; ChartError when it fails."""
-    command = [program(), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def helm(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
+    """What helm prints, with these variables beside its own; ChartError when it fails."""
+    command, variables = [program(), *map(str, arguments)], {**os.environ, **(env or {})}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ChartError((done.stderr or done.stdout).strip())
     return done.stdout

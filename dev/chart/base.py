@@ -29,6 +29,6 @@ def files() -> dict[Path, str]:
     return made
 
 
-def operator() -> str:
-    """All objects but the CRDs."""
-    return _HELMS.sub("", chart.text("--skip-tests", "--set", "crds.install=false"))
+def operator(folder: Path = chart.CHART) -> str:
+    """All objects of the chart in a folder but the CRDs."""
+    return _HELMS.sub("", chart.text("--skip-tests", "--set", "crds.install=false", chart=folder))

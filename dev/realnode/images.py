@@ -129,7 +129,7 @@ def _context() -> Iterator[Path]:
 
 
 def _build(target: str, out: Path) -> None:
-    storage = _Storage(cache().with_name("node-storage"))
+    storage = Storage(cache().with_name("node-storage"))
     print(f"building the image {target}", flush=True)
     started = time.monotonic()
     fresh = out.with_suffix(".new")
@@ -137,14 +137,14 @@ def _build(target: str, out: Path) -> None:
     storage.stand_in(
         re.findall(r"^ARG PYTHON\w*=(\S+)$", (CHECKOUT / "Dockerfile").read_text(), re.MULTILINE)
     )
-    storage.build(target, name)
+    storage.build(target, name, f"--build-arg=VERSION={version()}")
     fresh.unlink(missing_ok=True)
     storage.run("push", "--quiet", name, f"docker-archive:{fresh}:{name}")
     fresh.rename(out)
     print(f"built the image {target} in {time.monotonic() - started:.0f} s", flush=True)
 
 
-class _Storage:
+class Storage:
     """buildah's images and layers, in a folder of ours; nothing in the machine's own."""
 
     def __init__(self, folder: Path) -> None:
@@ -153,12 +153,13 @@ class _Storage:
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)
 
-    def run(self, *arguments: str) -> str:
-        """Run a command of buildah; its output. NodeError with the end of it when it fails."""
+    def run(self, *arguments: str, seconds: float | None = None) -> str:
+        """Run a command of buildah; its output. NodeError with the end of it when it fails, TimeoutExpired
+        when it takes longer."""
         places = ["--root", str(self._folder / "root"), "--runroot", str(self._folder / "run")]
         # Its mounts, one of which it never undoes, end with it and are nobody else's.
         command = [program("unshare"), "--mount", program("buildah"), *places, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
         if done.returncode:
             said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
             raise NodeError(f"buildah {arguments[0]} failed:\n{said}")
@@ -172,18 +173,18 @@ class _Storage:
             container = self.run("from", "scratch")
             self.run("add", "--quiet", container, str(base), "/")
             self.run("config", "--env", "PATH=/usr/local/bin:/usr/bin:/bin", container)
-            self.run("commit", "--quiet", "--rm", container, tag)
+            self.run("commit", "--quiet", "--timestamp", "0", "--rm", container, tag)
         self.run("tag", tag, *names)
 
-    def build(self, target: str, name: str) -> None:
+    def build(self, target: str, name: str, *arguments: str, context: Path = CHECKOUT) -> None:
         """Build one target; steps that were done before are not done again."""
         # Never isolation by an OCI runtime, whose network edits the machine's firewall.
         self.run(
             "bud",
             *("--isolation", "chroot", "--pull-never", "--layers", "--timestamp", "0"),
-            *("--target", target, "--build-arg", f"VERSION={version()}", "--tag", name),
+            *("--target", target, "--tag", name, *arguments),
             *(f"--volume={place}:{place}:ro" for place in _of_the_machine()),
-            str(CHECKOUT),
+            str(context),
         )
 
     def _names(self) -> set[str]:

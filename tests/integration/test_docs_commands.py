@@ -45,6 +45,7 @@ STAYS: Final = "a process that stays, or a suite: what they start has tests of i
 # A page, or "page: heading (number)" -> why its block is not run here.
 NOT_RUN: Final = {
     "README.md: Two commands": STAYS,
+    "docs/install.md: From a release": "tests/integration/test_dist.py runs it in dist/",
     "docs/install.md: Without images": STAYS,
     "README.md: Quick start on your cluster": "needs an engine; tests/node installs from an image",
     "README.md: S3AggregatedRefresh": BELOW,

@@ -93,7 +93,7 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert missing - USERS_FILES == set()
 
 
-USERS_FILES = {"task.yaml", "refresh.yaml"}
+USERS_FILES = {"task.yaml", "refresh.yaml", "install.yaml", "crds.yaml"}
 
 
 @pages

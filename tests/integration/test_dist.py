@@ -1,0 +1,419 @@
+"""`make release`, twice, of one commit in two clones; and dist/ as its users take it, without a checkout."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+import chart
+from awsdoubles.venvs import uv
+from realnode import needs
+from testbed import build
+from testbed.cluster import Cluster
+from testbed.paths import CHECKOUT
+from testing.installed import block
+
+VERSION: Final = re.findall(r'^version = "(.+)"$', (CHECKOUT / "pyproject.toml").read_text(), re.MULTILINE)[0]
+WHEEL: Final = f"caretaker-{VERSION}-py3-none-any.whl"
+PLUGIN: Final = f"kubectl-caretaker-{VERSION}.tar.gz"
+CHART: Final = f"caretaker-chart-{VERSION}.tgz"
+REPOSITORY: Final = "https://github.com/owner/caretaker"
+REGISTRY: Final = "ghcr.io/owner/caretaker"
+BUILDER: Final = "https://builder.example.com/v1"
+LACKING: Final = [
+    tool for tool in ("buildah", "mmdebstrap", "unshare") if not shutil.which(tool, path=needs.SEARCH)
+]
+# Where images cannot be built they are left out, and the tests of them say so.
+IMAGES: Final = (
+    "none" if os.environ.get("NOIMG") or LACKING or sys.platform != "linux" or os.geteuid() else "debian"
+)
+GIT: Final = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_AUTHOR_NAME": "owner",
+    "GIT_AUTHOR_EMAIL": "owner@example.com",
+    "GIT_COMMITTER_NAME": "owner",
+    "GIT_COMMITTER_EMAIL": "owner@example.com",
+}
+
+# Two builds of both images, of which nothing is taken from a cache.
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A clone, and how its user works."""
+
+    folder: Path
+    umask: int = 0o022
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def dist(self) -> Path:
+        return self.folder / "dist"
+
+    def command(self, version: str, images: str) -> list[str]:
+        """That of `make release`, which would make an environment for this clone."""
+        names = ("--repository", REPOSITORY, "--registry", REGISTRY, "--builder", BUILDER)
+        return [sys.executable, "-m", "release", version, *names, "--images", images]
+
+    def start(self, version: str = VERSION, images: str = IMAGES) -> subprocess.Popen[str]:
+        """`make release`, without waiting for it."""
+        return subprocess.Popen(
+            self.command(version, images),
+            cwd=self.folder,
+            env={**os.environ, **GIT, "PYTHONPATH": f"{self.folder / 'dev'}", **self.env},
+            umask=self.umask,
+            process_group=0,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def release(self, version: str = VERSION, images: str = IMAGES) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr of `make release`."""
+        process = self.start(version, images)
+        out, err = process.communicate(timeout=800)
+        return process.returncode, out, err
+
+
+def git(folder: Path, *arguments: str, umask: int = 0o022) -> str:
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=folder,
+        env={**os.environ, **GIT},
+        umask=umask,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return {f.relative_to(folder).as_posix(): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with one commit: this checkout as it is, with a CHANGELOG that has the version."""
+    folder = tmp_path_factory.mktemp("origin") / "caretaker"
+    listed = git(CHECKOUT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    for name in filter(None, listed):
+        if (CHECKOUT / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(CHECKOUT / name, folder / name)
+    page = folder / "CHANGELOG.md"
+    page.write_text(page.read_text().replace("## [Unreleased]\n", f"## [{VERSION}] - 2026-11-27\n", 1))
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "add", "--all", "--force")
+    git(folder, "commit", "--quiet", "--message", "Release")
+    git(folder, "tag", "--annotate", f"v{VERSION}", "--message", VERSION)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(origin: Path) -> Clone:
+    """A clone with dist/."""
+    git(origin.parent, "clone", "--quiet", str(origin), "a")
+    clone = Clone(origin.parent / "a", env={"TZ": "UTC"})
+    code, out, err = clone.release()
+    assert code == 0, out + err
+    return clone
+
+
+@pytest.fixture
+def clone(origin: Path, tmp_path: Path) -> Clone:
+    """A clone without dist/."""
+    git(tmp_path, "clone", "--quiet", str(origin), "c")
+    return Clone(tmp_path / "c")
+
+
+class TestTheSameCommit:
+    def test_gives_the_same_bytes_to_another_user_elsewhere(self, made: Clone, origin: Path) -> None:
+        """Shallow, without tags, with another umask, time zone and path, and something in dist/."""
+        there = origin.parent / "other place"
+        there.mkdir()
+        shallow = ("clone", "--quiet", "--depth", "1", "--no-tags", f"file://{origin}", "b")
+        git(there, *shallow, umask=0o077)
+        other = Clone(there / "b", umask=0o077, env={"TZ": "Asia/Kathmandu", "LC_ALL": "C"})
+        other.dist.mkdir()
+        (other.dist / "left").write_text("of yesterday")
+        code, out, err = other.release()
+        assert code == 0, out + err
+        assert digests(other.dist) == digests(made.dist)
+
+    def test_leaves_nothing_behind_but_dist(self, made: Clone) -> None:
+        assert git(made.folder, "status", "--porcelain") == ""
+        assert sorted(f.name for f in (made.folder / ".dev").iterdir()) == ["release.lock"]
+
+
+class TestDist:
+    def test_the_sums_are_of_all_files_and_verify(self, made: Clone, tmp_path: Path) -> None:
+        listed = {line.split("  ")[1] for line in (made.dist / "SHA256SUMS").read_text().splitlines()}
+        assert listed == set(digests(made.dist)) - {"SHA256SUMS"}
+        verify = block("install.md", "## From a release")
+        done = subprocess.run(
+            ["bash", "-ec", verify], cwd=made.dist, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        for name in (WHEEL, "SHA256SUMS"):  # a user who has one file
+            shutil.copy(made.dist / name, tmp_path / name)
+        (tmp_path / WHEEL).write_bytes((tmp_path / WHEEL).read_bytes() + b"x")
+        done = subprocess.run(
+            ["bash", "-ec", verify], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert f"{WHEEL}: FAILED" in done.stdout
+
+    def test_the_provenance_is_of_exactly_these_files_and_this_commit(self, made: Clone) -> None:
+        body = json.loads((made.dist / "provenance.json").read_text())
+        subjects = [(one["name"], one["digest"]["sha256"]) for one in body["subject"]]
+        expected = digests(made.dist)
+        del expected["provenance.json"], expected["SHA256SUMS"]
+        assert len(subjects) == len(expected)
+        assert dict(subjects) == expected
+        (source, *_) = body["predicate"]["buildDefinition"]["resolvedDependencies"]
+        assert source["digest"] == {"gitCommit": git(made.folder, "rev-parse", "HEAD").strip()}
+        assert body["predicate"]["runDetails"]["builder"]["id"] == BUILDER
+
+    def test_the_notes_are_the_changelogs(self, made: Clone) -> None:
+        notes = (made.dist / "NOTES.md").read_text()
+        assert notes.startswith(f"# caretaker {VERSION}\n")
+        assert "- **DaemonTask** (`daemontasks.caretaker.dev/v1alpha1`)" in notes
+        assert "](docs/" not in notes
+        assert "\n## " not in notes
+
+    def test_the_wheel_has_the_crds(self, made: Clone) -> None:
+        with zipfile.ZipFile(made.dist / WHEEL) as wheel:
+            for crd in (CHECKOUT / "crds").glob("*.yaml"):
+                assert wheel.read(f"caretaker/crds/{crd.name}") == crd.read_bytes()
+
+    def test_a_wheel_can_be_made_of_the_sdist_alone(self, made: Clone) -> None:
+        """uv does so; what the sdist lacks the wheel would lack. It brings no tests and no tools."""
+        with tarfile.open(made.dist / f"caretaker-{VERSION}.tar.gz") as sdist:
+            tops = {name.split("/")[1] for name in sdist.getnames()}
+        assert {"pyproject.toml", "operator", "crds", "LICENSE", "README.md"} <= tops
+        assert tops & {"tests", "dev", "bench", "uv.lock"} == set()
+
+    def test_the_bill_lists_what_the_lock_has_and_no_tools(self, made: Clone) -> None:
+        bill = json.loads((made.dist / f"caretaker-{VERSION}.cdx.json").read_text())
+        names = {one["name"] for one in bill["components"]}
+        assert {"kopf", "boto3", "kubernetes"} <= names
+        assert names & {"pytest", "ruff", "mypy"} == set()
+
+
+class TestImages:
+    @pytest.fixture(autouse=True)
+    def built(self) -> None:
+        if IMAGES == "none":
+            pytest.skip(
+                f"NO IMAGES IN THIS RELEASE: they take root on Linux and {' '.join(LACKING) or 'buildah'}"
+            )
+
+    @pytest.mark.parametrize("target", ["operator", "probe"])
+    def test_a_layout_has_one_index_of_platforms_and_all_that_it_names(
+        self, made: Clone, target: str
+    ) -> None:
+        folder = made.dist / "images" / target
+        (top,) = json.loads((folder / "index.json").read_text())["manifests"]
+        assert top["mediaType"] == "application/vnd.oci.image.index.v1+json"
+        assert top["annotations"] == {"org.opencontainers.image.ref.name": VERSION}
+        named = {top["digest"]}
+        for one in blob(folder, top["digest"])["manifests"]:
+            assert one["platform"] in ({"os": "linux", "architecture": arch} for arch in ("amd64", "arm64"))
+            manifest = blob(folder, one["digest"])
+            about = blob(folder, manifest["config"]["digest"])
+            assert about["config"]["Labels"]["org.opencontainers.image.version"] == VERSION
+            assert about["config"]["Labels"]["org.opencontainers.image.revision"] == head(made)
+            assert about["config"]["User"] == "65532:65532"
+            named |= {one["digest"], manifest["config"]["digest"]}
+            named |= {layer["digest"] for layer in manifest["layers"]}
+        blobs = {f"sha256:{file.name}" for file in (folder / "blobs" / "sha256").iterdir()}
+        assert blobs == named
+
+    def test_each_has_a_bill(self, made: Clone) -> None:
+        for target, name in (("operator", "caretaker"), ("probe", "caretaker-probe")):
+            (file,) = (made.dist / "images").glob(f"{target}.linux-*.cdx.json")
+            assert json.loads(file.read_text())["metadata"]["component"]["name"] == name
+
+    def test_chart_and_manifest_have_them_by_digest(self, made: Clone) -> None:
+        rendered = chart.text(chart=made.dist / CHART)
+        for text in (rendered, (made.dist / "install.yaml").read_text()):
+            for target in ("operator", "probe"):
+                (top,) = json.loads((made.dist / "images" / target / "index.json").read_text())["manifests"]
+                assert f"{REGISTRY}/{target}@{top['digest']}" in text
+            assert "registry.example.com" not in text
+
+    def test_what_they_were_built_on_is_in_the_provenance(self, made: Clone) -> None:
+        body = json.loads((made.dist / "provenance.json").read_text())
+        definition = body["predicate"]["buildDefinition"]
+        assert definition["externalParameters"]["IMAGES"] == "debian"
+        bases = {one["name"] for one in definition["resolvedDependencies"] if "name" in one}
+        assert bases == {"localhost/caretaker/debian-python:bookworm"}
+
+
+def blob(layout: Path, digest: str) -> Any:
+    return json.loads((layout / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_text())
+
+
+def head(clone: Clone) -> str:
+    return git(clone.folder, "rev-parse", "HEAD").strip()
+
+
+@pytest.fixture(scope="module")
+def programs(made: Clone, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment with the wheel and the locked packages it asks for."""
+    place = tmp_path_factory.mktemp("user") / "venv"
+    tool, wheel = str(uv()), str(made.dist / WHEEL)
+    at = ("--python", str(place / "bin" / "python"))
+    env = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(place)}
+    for command in (
+        ("venv", "--quiet", "--python", sys.executable, str(place)),
+        ("sync", "--quiet", "--frozen", "--no-dev", "--no-install-project"),
+        ("pip", "install", "--quiet", *at, "--offline", "--no-deps", wheel),
+        ("pip", "check", *at),
+    ):
+        done = subprocess.run(
+            [tool, *command], cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    kubectl = place.parent / "kubectl"
+    kubectl.mkdir()
+    (kubectl / "kubectl").symlink_to(build.ensure() / "kubectl")
+    return place / "bin"
+
+
+@pytest.fixture(scope="module")
+def run(
+    programs: Path, bare: Cluster, made: Clone, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., str]:
+    """A command's stdout, beside a cluster in which the manifest is installed."""
+    home = tmp_path_factory.mktemp("home")
+
+    def run(*command: str) -> str:
+        path = os.pathsep.join([str(programs), str(programs.parents[1] / "kubectl"), os.defpath])
+        env = {"PATH": path, "HOME": str(home), "KUBECONFIG": str(bare.kubeconfig)}
+        done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("kubectl", "apply", "--server-side", "-f", str(made.dist / "install.yaml"))
+    return run
+
+
+class TestOnAMachineWithoutACheckout:
+    def test_the_command_is_that_of_the_wheel(self, run: Callable[..., str]) -> None:
+        assert run("caretaker", "--version") == f"caretaker {VERSION}\n"
+        assert str(CHECKOUT) not in run("python", "-c", "import caretaker; print(caretaker.__file__)")
+
+    @pytest.mark.parametrize("words", [("caretaker",), ("kubectl", "caretaker")], ids=" ".join)
+    def test_it_plans(self, run: Callable[..., str], words: tuple[str, ...]) -> None:
+        hello = CHECKOUT / "examples" / "hello.yaml"
+        assert "daemontask" in run(*words, "plan", "-n", "default", "-f", str(hello)).lower()
+
+    def test_kubectl_finds_the_plugin(self, run: Callable[..., str]) -> None:
+        assert "caretaker COMMAND --help" in run("kubectl-caretaker", "--help")
+        assert "kubectl-caretaker" in run("kubectl", "plugin", "list")
+
+    @pytest.mark.parametrize("file", ["crds.yaml", "install.yaml"])
+    def test_nothing_is_changed_by_a_second_apply(
+        self, run: Callable[..., str], made: Clone, file: str
+    ) -> None:
+        """`kubectl diff` ends with 1 if anything were."""
+        assert run("kubectl", "diff", "--server-side", "-f", str(made.dist / file)) == ""
+
+    def test_the_manifest_is_the_chart_with_its_namespace_and_crds(self, made: Clone) -> None:
+        def names(text: str) -> set[tuple[str, str]]:
+            return {(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(text) if one}
+
+        rendered = names(chart.text("--skip-tests", chart=made.dist / CHART))
+        assert names((made.dist / "install.yaml").read_text()) == rendered | {("Namespace", chart.NAMESPACE)}
+
+    def test_krew_gets_what_its_manifest_says(self, made: Clone) -> None:
+        manifest = yaml.safe_load((made.dist / "caretaker.krew.yaml").read_text())
+        for one in manifest["spec"]["platforms"]:
+            assert one["uri"] == f"{REPOSITORY}/releases/download/v{VERSION}/{PLUGIN}"
+            assert one["sha256"] == digests(made.dist)[PLUGIN]
+        with tarfile.open(made.dist / PLUGIN) as archive:
+            modes = {member.name: member.mode for member in archive}
+            packed = archive.extractfile(WHEEL)
+            assert packed is not None
+            assert packed.read() == (made.dist / WHEEL).read_bytes()
+        assert modes == {
+            "kubectl-caretaker": 0o755,
+            WHEEL: 0o644,
+            "requirements.txt": 0o644,
+            "LICENSE": 0o644,
+        }
+
+
+class TestARefusal:
+    """One line, and dist/ is as it was."""
+
+    def refused(self, clone: Clone, version: str = VERSION, images: str = "none") -> str:
+        clone.dist.mkdir()
+        (clone.dist / "before").write_text("of yesterday")
+        code, out, err = clone.release(version, images)
+        assert (code, out) == (1, "")
+        assert set(digests(clone.dist)) == {"before"}
+        (line,) = err.splitlines()
+        return line
+
+    def test_of_a_missing_version(self, clone: Clone) -> None:
+        assert self.refused(clone, "") == f"VERSION is missing: make release VERSION={VERSION}"
+
+    def test_of_a_version_that_is_not_that_of_the_files(self, clone: Clone) -> None:
+        assert "VERSION=9.9.9 is not the version here" in self.refused(clone, "9.9.9")
+
+    def test_of_a_changed_tree(self, clone: Clone) -> None:
+        (clone.folder / "new").write_text("")
+        assert "(?? new): commit, stash or remove" in self.refused(clone)
+
+    def test_of_a_tag_that_is_not_the_version(self, clone: Clone) -> None:
+        git(clone.folder, "tag", "--delete", f"v{VERSION}")
+        git(clone.folder, "tag", "v9.9.9")
+        assert f"the tag here is v9.9.9, not v{VERSION}" in self.refused(clone)
+
+    def test_of_a_changelog_without_the_version(self, clone: Clone) -> None:
+        page = clone.folder / "CHANGELOG.md"
+        page.write_text(page.read_text().replace(f"## [{VERSION}]", "## [9.9.9]"))
+        git(clone.folder, "tag", "--delete", f"v{VERSION}")
+        git(clone.folder, "commit", "--quiet", "--all", "--message", "Rename")
+        assert f"head its lines `## [{VERSION}] - YYYY-MM-DD`" in self.refused(clone)
+
+    def test_of_an_unknown_choice_of_images(self, clone: Clone) -> None:
+        assert self.refused(clone, images="all") == "IMAGES=all is none of auto, published, debian, none"
+
+
+def test_an_interrupted_run_leaves_dist_as_it_was_and_a_second_one_has_to_wait(clone: Clone) -> None:
+    clone.dist.mkdir()
+    (clone.dist / "before").write_text("of yesterday")
+    first = clone.start(images="none")
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "building wheel and sdist\n"
+        code, out, err = clone.release(images="none")
+        assert (code, out) == (1, "")
+        assert "another `make release` is at work" in err
+        os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C
+        _, err = first.communicate(timeout=60)
+    finally:
+        first.kill()
+    assert (first.returncode, err) == (130, "interrupted: nothing is left running\n")
+    assert set(digests(clone.dist)) == {"before"}
+    assert sorted(f.name for f in (clone.folder / ".dev").iterdir()) == ["release.lock"]
