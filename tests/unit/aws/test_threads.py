@@ -37,7 +37,7 @@ async def test_no_more_than_the_limit_run_at_a_time_and_threads_are_used_again()
     assert (most, len(names)) == (3, 3)
 
 
-async def test_an_owner_has_a_share_of_the_threads_and_its_jobs_keep_their_order() -> None:
+async def test_an_owner_has_a_number_of_the_threads_and_its_jobs_keep_their_order() -> None:
     pool, release, begun = DaemonPool("t", 3, per_owner=2), threading.Event(), []
 
     def work(number: int) -> None:

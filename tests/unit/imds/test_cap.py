@@ -32,7 +32,7 @@ def test_the_cap_is_used_up(per_minute: int) -> None:
     assert 0.8 * per_minute * 10 <= sent <= per_minute * 10 + 1
 
 
-def test_a_share_is_in_ec2s_own_proportion() -> None:
+def test_a_region_has_a_rate_and_burst_in_ec2s_own_proportion() -> None:
     assert regional(5.0) == Rate(5.0, 95.0)
     assert regional(2.0) == Rate(2.0, 38.0)
 

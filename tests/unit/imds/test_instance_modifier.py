@@ -205,14 +205,14 @@ OURS = [
 ]
 
 
-async def test_two_policies_do_not_take_the_same_share_twice(clock: Clock) -> None:
+async def test_two_policies_do_not_spend_the_same_token_twice(clock: Clock) -> None:
     world = World(per_second=1.0)
     await asyncio.gather(world.send(20), world.send(20, OTHER))
     assert len(world.ec2.sent) == 20
 
 
 @pytest.mark.parametrize("reported", ["111122223333", ""], ids=["the account is reported", "it is not"])
-async def test_whoever_calls_an_account_has_one_share_of_a_region(clock: Clock, reported: str) -> None:
+async def test_whoever_calls_an_account_has_one_limiter_of_a_region(clock: Clock, reported: str) -> None:
     world = World(per_second=1.0)
     world.ec2.account = reported
     for target in OURS:
@@ -446,7 +446,7 @@ async def test_what_was_read_as_applied_waits_no_more_when_another_policy_change
     assert state.attempts["i-0"].landed is not waits
 
 
-async def test_shares_that_are_full_are_not_kept(clock: Clock) -> None:
+async def test_limiters_that_are_full_are_not_kept(clock: Clock) -> None:
     world = World()
     for number in range(50):
         clock.now += 60.0
