@@ -30,7 +30,7 @@ RUN /opt/tools/bin/uv venv --quiet --python python3 /opt/caretaker \
  && /opt/caretaker/bin/python -m compileall -q --invalidation-mode unchecked-hash \
       -x '/kubernetes/(aio|client/(api|models))/.*(?<!__init__)[.]py$' /opt/caretaker/lib
 
-# ---- app: our own code, and the list of all that is installed. By name: of a path uv would note the wheel's time
+# ---- app: our own code, and the list of all that is installed; without uv's note of when the wheel was built
 FROM tools AS app
 COPY --from=dependencies /opt/caretaker /opt/caretaker
 COPY LICENSE README.md pyproject.toml ./
@@ -38,7 +38,9 @@ COPY crds crds
 COPY operator operator
 RUN /opt/tools/bin/python -m hatchling build -t wheel \
  && /opt/tools/bin/uv pip install --quiet --python /opt/caretaker/bin/python --no-deps --offline \
-      --target /opt/caretaker/app --no-index --find-links dist caretaker \
+      --target /opt/caretaker/app dist/*.whl \
+ && rm -f /opt/caretaker/app/caretaker-*.dist-info/uv_cache.json \
+ && sed -i '/uv_cache[.]json/d' /opt/caretaker/app/caretaker-*.dist-info/RECORD \
  && /opt/caretaker/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/caretaker/app
 COPY dev/sbom.py ./
 RUN /opt/caretaker/bin/python sbom.py --output sbom/operator/caretaker.cdx.json \

@@ -35,7 +35,8 @@ def write_chart(source: Path, release: Release, digests: Mapping[str, str], work
     """Write the packed chart, with the release's images; the folder that it was packed from."""
     folder = work / "chart" / "caretaker"
     shutil.copytree(source / "helm" / "caretaker", folder)
-    file, page = folder / "values.yaml", folder / "README.md"
+    about, file, page = folder / "Chart.yaml", folder / "values.yaml", folder / "README.md"
+    about.write_text(documents.named(about.read_text(), release))
     file.write_text(documents.values(file.read_text(), release.registry, digests))
     page.write_text(readme.filled(page.read_text(), file.read_text()))
     packed = work / "packed"

@@ -18,7 +18,6 @@ BUILD_TYPE: Final = "https://caretaker.dev/make-release/v1"
 SYSTEMS: Final = ("linux", "darwin")
 _LINK: Final = re.compile(r"\]\((?!\w+:|#)")
 _IMAGE: Final = re.compile(r"^( +)repository: registry\.example\.com/caretaker/(\w+)\n", re.MULTILINE)
-_DIGEST: Final = '{indent}digest: ""\n'
 
 
 def notes(release: Release, section: str) -> str:
@@ -31,17 +30,23 @@ def notes(release: Release, section: str) -> str:
     )
 
 
+def named(text: str, release: Release) -> str:
+    """Text of the checkout, in which repository and registry are example.com's, with those of the release."""
+    found = text.replace("https://example.com/caretaker", release.repository)
+    return found.replace("registry.example.com/caretaker", release.registry)
+
+
 def values(text: str, registry: str, digests: Mapping[str, str]) -> str:
     """The chart's values.yaml with the release's images: by digest where there is one, else by the chart's
     version. Raises ValueError where an image of `digests` is not in it."""
     found: set[str] = set()
 
-    def named(match: re.Match[str]) -> str:
+    def image_of(match: re.Match[str]) -> str:
         indent, image = match.groups()
         found.add(image)
         return f"{indent}repository: {registry}/{image}\n"
 
-    made = _IMAGE.sub(named, text)
+    made = _IMAGE.sub(image_of, text)
     for image, digest in digests.items():
         head, line, rest = made.partition(f"repository: {registry}/{image}\n")
         before, empty, after = rest.partition('digest: ""\n')

@@ -29,6 +29,12 @@ def test_links_of_the_notes_hold_outside_of_the_checkout() -> None:
     assert f"({at}/docs/install.md#from-a-release)" in made
 
 
+def test_names_of_the_checkout_become_those_of_the_release() -> None:
+    text = "home: https://example.com/caretaker\nimage: registry.example.com/caretaker/probe:1.2.3\n"
+    expected = f"home: {RELEASE.repository}\nimage: {RELEASE.registry}/probe:1.2.3\n"
+    assert documents.named(text, RELEASE) == expected
+
+
 def test_the_chart_has_its_images_by_digest_and_nothing_else_changes() -> None:
     expected = yaml.safe_load(VALUES)
     for target, image in (("operator", expected["image"]), ("probe", expected["probe"]["image"])):
