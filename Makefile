@@ -26,12 +26,12 @@ TIMES ?= 50
 LOAD ?= 2
 # Of `make fuzz`.
 SUBJECTS ?=
-# Of `make release`: where it will be found, what its images are built on (auto, published, debian, none), and who
+# Of `make release`: where it will be found, what its images are built on (published, debian, none), and who
 # builds it, as an URI.
 VERSION ?=
 REPOSITORY ?= https://example.com/caretaker
 REGISTRY ?= registry.example.com/caretaker
-IMAGES ?= auto
+IMAGES ?= published
 BUILDER ?=
 # Which control plane is built and started, such as 1.34; by default the newest one that is known.
 export KUBERNETES

@@ -21,10 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("version", metavar="VERSION", nargs="?", default="")
     parser.add_argument("--repository", required=True, help="the address of the project's repository")
     parser.add_argument("--registry", required=True, help="where its images will be: ghcr.io/owner/name")
-    parser.add_argument("--images", default="auto", help=f"what they are built on: {', '.join(CHOICES)}")
+    parser.add_argument("--images", default="published", help=f"what they are built on: {', '.join(CHOICES)}")
     parser.add_argument("--builder", default="", help="builder.id of the provenance")
     options: dict[str, Any] = vars(parser.parse_args(arguments))
-    errors = (ReleaseError, NodeError, ChartError, BuildError, OSError)
+    errors = (ReleaseError, NodeError, ChartError, BuildError, OSError, ValueError)
     return ending.run(lambda: _told(Asked(**options)), *errors)
 
 

@@ -12,11 +12,12 @@ PLACES: Final = {
     "pyproject.toml": (r'version = "(.+)"',),
     "operator/caretaker/__init__.py": (r'__version__ = "(.+)"',),
     "helm/caretaker/Chart.yaml": (r"version: (.+)", r"appVersion: (.+)"),
+    "Dockerfile": (r"ARG VERSION=(.+)",),
 }
 CHANGELOG: Final = "CHANGELOG.md"
 # What stands on the web and is written into files: no spaces, quotes or line ends.
 _URL: Final = re.compile(r"https://[\w.-]+(/[\w./@-]+)?")
-_REGISTRY: Final = re.compile(r"[\w.-]+(:\d+)?(/[a-z0-9._-]+)+")
+_REGISTRY: Final = re.compile(r"[\w.-]+(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+")
 
 
 class ReleaseError(Exception):
@@ -40,6 +41,7 @@ class Release:
     version: str
     commit: str
     seconds: int
+    tagged: bool  # whether its tag is here
     repository: str
     registry: str
     builder: str
@@ -108,7 +110,8 @@ def section(changelog: str, version: str) -> str:
     """What the CHANGELOG says of the version; ReleaseError where it says nothing."""
     heading = rf"^## \[?{re.escape(version)}\]?(?: - .*)?\n"
     body = re.split(heading, changelog, maxsplit=1, flags=re.MULTILINE)
-    text = re.split(r"^(?:## |\[[^\]]+\]: )", body[-1], maxsplit=1, flags=re.MULTILINE)[0].strip()
+    text = re.split(r"^## ", body[-1], maxsplit=1, flags=re.MULTILINE)[0]
+    text = re.sub(r"(?:^\[[^\]]+\]: .*\n?)+\Z", "", text, flags=re.MULTILINE).strip()
     if len(body) == 1 or not text:
         raise ReleaseError(
             f"{CHANGELOG} has nothing of {version}: head its lines `## [{version}] - YYYY-MM-DD`, and commit"

@@ -16,7 +16,7 @@ from realnode.errors import NodeError
 from realnode.images import TARGETS, Storage
 from release.checks import Release, ReleaseError
 
-CHOICES: Final = ("auto", "published", "debian", "none")
+CHOICES: Final = ("published", "debian", "none")
 DEBIAN: Final = "localhost/caretaker/debian-python:bookworm"
 _INSTEAD: Final = (
     "IMAGES=debian builds them on Debian's Python, to try it; IMAGES=none makes a release without images"
@@ -24,27 +24,18 @@ _INSTEAD: Final = (
 _PULL_SECONDS: Final = 600.0
 
 
-def choose(wanted: str, source: Path, work: Path) -> str:
-    """What the images are built on: `wanted`, or of `auto` the first that this machine can do.
-
-    Raises ReleaseError where it cannot do what is wanted.
-    """
-    for bases in CHOICES[1:] if wanted == "auto" else [wanted]:
-        try:
-            _prepare(bases, source, work)
-        except (ReleaseError, NodeError) as error:
-            said = " ".join(str(error).split())
-            if wanted != "auto":
-                raise ReleaseError(f"images cannot be built: {said}: {_INSTEAD}") from None
-            print(f"IMAGES={bases} cannot be had here: {said}", file=sys.stderr, flush=True)
-        else:
-            return bases
-    raise AssertionError("IMAGES=none needs nothing")
+def prepare(bases: str, source: Path, work: Path) -> None:
+    """Fetch or make what the images are built on. Raises ReleaseError where this machine cannot."""
+    try:
+        _prepare(bases, source, work)
+    except (ReleaseError, NodeError) as error:
+        said = " ".join(str(error).split())
+        raise ReleaseError(f"images cannot be built: {said}: {_INSTEAD}") from None
 
 
 def build(source: Path, release: Release, bases: str, work: Path, folder: Path) -> dict[str, str]:
-    """Write a layout for each target into the folder, in what `choose` prepared; the versions of the
-    tools. Nothing for the bases `none`."""
+    """Write a layout for each target into the folder, on the prepared bases; the versions of the tools.
+    Nothing for the bases `none`."""
     if bases == "none":
         return {}
     storage = _storage(work, bases)

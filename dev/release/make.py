@@ -22,6 +22,7 @@ from testbed.paths import CHECKOUT, STATE
 
 DIST: Final = CHECKOUT / "dist"
 IMAGES: Final = "images"
+_ASIDE: Final = STATE / "release.old"  # dist/, while another one takes its place
 _WORK: Final = "release."
 _BILLS: Final = "usr/share/sbom"
 
@@ -44,11 +45,11 @@ def make(asked: Asked) -> Release:
     with _alone() as work:
         files = work / "source"
         source.export(release.commit, files)
-        bases = images.choose(asked.images, files, work)
+        images.prepare(asked.images, files, work)
         made = work / "dist"
         made.mkdir()
-        _write(release, files, work, made, bases)
-        _replace(DIST, made, work / "old")
+        _write(release, files, work, made, asked.images)
+        _replace(DIST, made, _ASIDE)
     return release
 
 
@@ -62,7 +63,8 @@ def _checked(asked: Asked) -> Release:
     checks.check_commit(asked.version, commit)
     checks.section((CHECKOUT / checks.CHANGELOG).read_text(), asked.version)
     builder = asked.builder or f"{asked.repository}#make-release"
-    return Release(asked.version, commit.id, commit.seconds, asked.repository, asked.registry, builder)
+    names = (asked.repository, asked.registry, builder)
+    return Release(asked.version, commit.id, commit.seconds, f"v{asked.version}" in commit.tags, *names)
 
 
 def _write(release: Release, files: Path, work: Path, made: Path, bases: str) -> None:
@@ -127,6 +129,9 @@ def _alone() -> Iterator[Path]:
             ) from None
         for left in STATE.glob(f"{_WORK}*.work"):
             shutil.rmtree(left)
+        if _ASIDE.exists() and not DIST.exists():
+            _ASIDE.rename(DIST)
+        shutil.rmtree(_ASIDE, ignore_errors=True)
         place = tempfile.TemporaryDirectory(
             prefix=_WORK, suffix=".work", dir=STATE, ignore_cleanup_errors=True
         )
@@ -146,3 +151,4 @@ def _replace(old: Path, new: Path, aside: Path) -> None:
         if there:
             aside.rename(old)
         raise
+    shutil.rmtree(aside, ignore_errors=True)

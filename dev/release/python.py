@@ -39,11 +39,14 @@ def bill(source: Path, wheel: Path, requirements: Path, work: Path) -> bytes:
     run(*install, "--require-hashes", "--only-binary", ":all:", "--requirements", requirements)
     run(*install, wheel)
     command = [sys.executable, str(source / "dev" / "sbom.py"), "--path", str(place)]
-    return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise ReleaseError(f"dev/sbom.py failed: {_last(done.stderr.decode(errors='replace'))}")
+    return done.stdout
 
 
 def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
-    """What uv prints; ReleaseError with the end of what it says when it fails."""
+    """What uv prints; ReleaseError with the end of its errors when it fails."""
     program = uv()
     if program is None:
         raise ReleaseError("uv is missing: make setup")
@@ -52,6 +55,9 @@ def run(*arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
         command, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        said = "\n".join(done.stderr.strip().splitlines()[-15:])
-        raise ReleaseError(f"uv {arguments[0]} failed, is the package index reachable?\n{said}")
+        raise ReleaseError(f"uv {arguments[0]} failed, is the package index reachable? {_last(done.stderr)}")
     return done.stdout
+
+
+def _last(said: str) -> str:
+    return " ".join(said.split())[-500:]

@@ -18,6 +18,7 @@ FILES: Final = {
     "pyproject.toml": '[project]\nname = "caretaker"\nversion = "1.2.3"\n',
     "operator/caretaker/__init__.py": '"""..."""\n\n__version__ = "1.2.3"\n',
     "helm/caretaker/Chart.yaml": "apiVersion: v2\nversion: 1.2.3\nappVersion: 1.2.3\n",
+    "Dockerfile": "FROM scratch\nARG VERSION=1.2.3\nARG REVISION=unknown\n",
 }
 CHANGELOG: Final = """\
 # Changelog
@@ -100,6 +101,7 @@ def test_tags_that_do_not_contradict_are_let_through(tags: dict[str, str]) -> No
 def test_a_section_is_its_lines_alone() -> None:
     assert section(CHANGELOG, "1.2.3") == "### Added\n\n- A thing, [here](docs/install.md)."
     assert section(CHANGELOG, "1.2.0") == "- Earlier."
+    assert section("## [1.0.0]\n- [a][b]\n\n[b]: https://c.example\n\n- Last.\n", "1.0.0").endswith("- Last.")
 
 
 def test_the_checkout_has_one_version() -> None:
