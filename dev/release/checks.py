@@ -14,6 +14,7 @@ PLACES: Final = {
     "helm/caretaker/Chart.yaml": (r"version: (.+)", r"appVersion: (.+)"),
     "Dockerfile": (r"ARG VERSION=(.+)",),
 }
+_VALUE: Final = r'[:=( ]+["(]'  # where the value begins in a pattern of PLACES
 CHANGELOG: Final = "CHANGELOG.md"
 # What stands on the web and is written into files: no spaces, quotes or line ends.
 _URL: Final = re.compile(r"https://[\w.-]+(/[\w./@-]+)?")
@@ -55,7 +56,7 @@ class Release:
 def check_version(version: str, files: Mapping[str, str]) -> None:
     """`files`: the texts of PLACES. Raises ReleaseError where one has another version."""
     found = {
-        f"{name}, {pattern.partition(' ')[0].rstrip(':')}": said[1].strip()
+        f"{name}, {re.split(_VALUE, pattern)[0]}": said[1].strip()
         for name, patterns in PLACES.items()
         for pattern in patterns
         if (said := re.search(f"^{pattern}$", files[name], re.MULTILINE))

@@ -57,7 +57,7 @@ REFUSED: Final[dict[str, tuple[Refused, str]]] = {
     "a candidate": (lambda: checks.check_version("1.2.3rc1", FILES), "not three numbers"),
     "another version": (
         lambda: checks.check_version("1.2.4", FILES),
-        r"not the version here \(pyproject.toml, version: 1.2.3; .*appVersion: 1.2.3\): .*make chart",
+        r"not the version here \(pyproject.toml, version: 1.2.3; .*Dockerfile, ARG VERSION: 1.2.3\): .*make",
     ),
     "a chart of another version": (
         of_file("helm/caretaker/Chart.yaml", "version: 1.2.2\nappVersion: 1.2.3\n"),
