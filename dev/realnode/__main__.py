@@ -1,4 +1,4 @@
-"""Command line of the real node: `python -m realnode check | check-kind | images | run`.
+"""Command line of the real node: `python -m realnode check | prepare-kind | images | run`.
 
 `run` stays in the foreground with a node that has our images, and leaves nothing behind when it is
 interrupted.
@@ -11,9 +11,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from realnode import images, needs
+from realnode import images, kind, needs
 from realnode.errors import NodeError
-from realnode.kind import check as check_kind
 from realnode.node import Node
 from testbed import ending
 from testbed.cluster import ClusterError
@@ -28,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser(
         "check", help="tell whether a real node can run here, installing packages if root may"
     )
-    commands.add_parser("check-kind", help="tell whether kind can be used here")
+    commands.add_parser("prepare-kind", help="make what kind needs here unless the cache has it")
     commands.add_parser("images", help="build the images of the Dockerfile unless the cache has them")
     commands.add_parser("run", help="start a node with them, until Ctrl-C")
     options = parser.parse_args(arguments)
@@ -36,26 +35,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _carry_out(command: str) -> int:
-    if command.startswith("check"):
-        return _check(kind=command == "check-kind")
-    if _check(kind=False):
+    if command == "prepare-kind":
+        kind.prepare()
+        return 0
+    if _check():
         return 1
+    if command == "check":
+        return 0
     archives = images.archives()
     if command == "run":
         _run(archives)
     return 0
 
 
-def _check(*, kind: bool) -> int:
+def _check() -> int:
     try:
-        if kind:
-            check_kind()
-        else:
-            needs.check()
+        needs.check()
     except NodeError as error:
         frame = "!" * 78
-        where = "IN KIND" if kind else "ON A REAL NODE"
-        lines = [frame, f"NOT TESTED {where}: this machine cannot run one. Missing:"]
+        lines = [frame, "NOT TESTED ON A REAL NODE: this machine cannot run one. Missing:"]
         lines += [f"  {line}" for line in str(error).splitlines()]
         lines += ["In CI this is a failure." if os.environ.get("CI") else "", frame]
         print("\n".join(line for line in lines if line), file=sys.stderr)

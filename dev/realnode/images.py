@@ -53,10 +53,11 @@ def version() -> str:
 
 def archives() -> list[Path]:
     """The files to import: the pause image, and those of the Dockerfile as it is now."""
-    return [_pause(), *(_built() / f"{target}.tar" for target in TARGETS)]
+    return [pause() / "pause.tar", *(_built() / f"{target}.tar" for target in TARGETS)]
 
 
-def _pause() -> Path:
+def pause() -> Path:
+    """The folder with the pause image, `pause.tar`, and its one layer, `layer.tar`."""
     sources = [_PAUSE / "go.mod", _PAUSE / "main.go"]
 
     def fill(folder: Path) -> None:
@@ -68,10 +69,13 @@ def _pause() -> Path:
         )
         if done.returncode:
             raise NodeError(f"the pause image cannot be built: {done.stderr.strip()}\n{compiling.MEND_GO}")
-        archive.write(folder / "pause.tar", PAUSE, ["/pause"], {"pause": out}, _arch())
+        layer = folder / "layer.tar"
+        layer.write_bytes(archive.tar({"pause": out.read_bytes()}, 0o755))
+        image = archive.Image(PAUSE, [layer], {"Entrypoint": ["/pause"]})
+        archive.write(folder / "pause.tar", [image], arch())
 
-    depends_on = "".join(source.read_text() for source in sources) + PAUSE + _arch()
-    return ensure("node-pause", depends_on, fill, what="the pause image") / "pause.tar"
+    depends_on = "\0".join([*(source.read_text() for source in sources), PAUSE, arch(), "layer.tar"])
+    return ensure("node-pause", depends_on, fill, what="the pause image")
 
 
 def busybox() -> bytes:
@@ -86,7 +90,7 @@ def busybox() -> bytes:
         *(program("mmdebstrap"), "--quiet", "--variant=extract", "--format=directory"),
         *("--include=busybox-static", SUITE),
     ]
-    depends_on = "\0".join([*command[1:], _arch()])
+    depends_on = "\0".join([*command[1:], arch()])
     binary = ensure("node-busybox", depends_on, fill, what="BusyBox") / "bin" / "busybox"
     listed = subprocess.run([binary, "--list"], capture_output=True, text=True, check=True).stdout.split()
     return archive.tar({"bin/busybox": binary.read_bytes()}, 0o755, {f"bin/{n}": "busybox" for n in listed})
@@ -109,7 +113,7 @@ def _built() -> Path:
 
 def _key() -> str:
     named = [reference(target, version()) for target in TARGETS]
-    digest = hashlib.sha256("\0".join([SUITE, *BASE, *named, _arch()]).encode())
+    digest = hashlib.sha256("\0".join([SUITE, *BASE, *named, arch()]).encode())
     for path in _context():
         name = path.relative_to(CHECKOUT).as_posix()
         digest.update(f"{name} {path.stat().st_mode & 0o777:o} {path.stat().st_size}\n".encode())
@@ -214,11 +218,12 @@ def _base() -> Path:
         if done.returncode:
             raise NodeError(f"the base image cannot be made:\n{done.stderr.strip()}")
 
-    depends_on = "\0".join([*command[1:], _arch()])
+    depends_on = "\0".join([*command[1:], arch()])
     return ensure("node-base", depends_on, fill, what=f"the base image, Debian's {SUITE}") / "base.tar"
 
 
-def _arch() -> str:
+def arch() -> str:
+    """This machine's processor, as images name it."""
     machine = platform.machine().lower()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 

@@ -1,70 +1,84 @@
-"""A real node in a kind cluster, where a container engine answers: the same to a test as `node.Node`.
+"""Real nodes in a kind cluster: the same to a test as `node.Node`, and more of them.
 
-Inputs: a folder. The engine builds the images, on the bases that the Dockerfile names. It needs root beside
-the engine: to end containers with a signal, and to lay a wire into the node's network. The cluster is deleted
-with the block.
+Inputs: a folder. An engine that answers builds the images, on the bases that the Dockerfile names; our own
+has no way to the network, and is given those of `images`. It needs root beside the engine: to end containers
+with a signal, and to lay a wire into a node's network. The cluster is deleted with the block.
 """
 
 import os
-import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from realnode import images
+import gotools
+from realnode import engine, images, nodeimage
+from realnode.engine import Engine, OwnEngine
 from realnode.errors import NodeError
 from realnode.needs import program
 from testbed.admin import Admin
-from testbed.demo_place import Kind, PlaceError, find_engine
+from testbed.demo_place import Kind
 from testbed.paths import CHECKOUT
 
 CLUSTER: Final = "caretaker-e2e"
-NETWORK: Final = "kind"
+WORKERS: Final = 2
+CTR: Final = ("ctr", "--namespace", "k8s.io", "images")
 
 
 class KindPlace:
-    """The network of kind's node, as `place.Place` has it."""
+    """The namespaces of one of kind's nodes, as `place.Place` has them."""
 
     def __init__(self, pid: int, outside: str) -> None:
         self.pid = pid
         self.outside = outside
 
+    def enter(self, command: list[str]) -> list[str]:
+        """The command line that runs `command` in here."""
+        inside = ["--target", str(self.pid), "--mount", "--net", "--pid"]
+        return [program("nsenter"), *inside, "--", *command]
+
     def run(self, command: list[str], given: str = "") -> str:
-        """Run a command in the node's network; its output. NodeError when it fails."""
+        """Run a command in the node to its end; its output. NodeError when it fails."""
         done = subprocess.run(
-            [program("nsenter"), "--target", str(self.pid), "--net", "--", *command],
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
+            self.enter(command), input=given, capture_output=True, text=True, check=False, timeout=60
         )
         if done.returncode:
-            raise NodeError(f"{' '.join(command)} failed in the node's network: {done.stderr.strip()}")
+            raise NodeError(f"{' '.join(command)} failed in the node: {done.stderr.strip()}")
         return done.stdout
 
 
 class KindNode:
-    """Use as a context manager."""
+    """Use as a context manager. `name` and `place` are the first worker's, `places` those of all workers.
 
-    name: Final = f"{CLUSTER}-control-plane"
+    The others are not in the cluster until they `join`, so that what asks for one node finds one.
+    """
+
+    name: Final = f"{CLUSTER}-worker"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._kind = Kind(folder, keep=False, name=CLUSTER)
+        self._kind = Kind(folder, keep=False, name=CLUSTER, workers=WORKERS)
         self.kubeconfig = self._kind.kubeconfig
-        self.place: KindPlace
+        self.places: dict[str, KindPlace] = {}
+
+    @property
+    def place(self) -> KindPlace:
+        """The first worker."""
+        return self.places[self.name]
 
     def __enter__(self) -> Self:
-        engine = check()
+        check()
         try:
             self._kind.start()
-            pid = _engine(engine, "inspect", "--format", "{{.State.Pid}}", self.name).strip()
-            self.place = KindPlace(int(pid), _gateway(engine))
-            for target in images.TARGETS:
-                self._load(engine, target)
+            found = self._kind.engine
+            outside = found.outside()
+            self.places = {name: KindPlace(found.pid(name), outside) for name in self._kind.nodes}
+            for archive in self._images():
+                self.add_image(archive)
+            for name in self.others:
+                self.leave(name)
         except BaseException:
             self._kind.stop()
             raise
@@ -79,43 +93,92 @@ class KindNode:
         """A client with all rights, to be used as an async context manager."""
         return self._kind.admin()
 
-    def _load(self, engine: str, target: str) -> None:
-        print(f"building the image {target} with {engine}", flush=True)
+    @property
+    def others(self) -> list[str]:
+        """The names of the further workers."""
+        return [name for name in self._kind.nodes if name != self.name]
+
+    def join(self, name: str) -> None:
+        """Start a worker's kubelet, which registers a Node."""
+        self.systemctl(name, "start")
+
+    def leave(self, name: str) -> None:
+        """Stop a worker's kubelet, and delete its Node."""
+        self.systemctl(name, "stop")
+        control = f"{CLUSTER}-control-plane"
+        self._kind.engine.run("exec", control, "kubectl", "delete", "node", name, "--ignore-not-found")
+
+    def systemctl(self, name: str, verb: str) -> None:
+        """Start, stop or restart a worker's kubelet."""
+        self._kind.engine.run("exec", name, "systemctl", verb, "kubelet")
+
+    def freeze(self, name: str, *, thaw: bool = False) -> None:
+        """Stop every process of a worker where it is, as when a machine hangs; or let all go on."""
+        self._kind.engine.run("unpause" if thaw else "pause", name)
+
+    def add_image(self, archive: Path) -> None:
+        """Import one more archive, into all nodes."""
+
+        def load(place: KindPlace) -> None:
+            with archive.open("rb") as file:
+                command = place.enter([*CTR, "import", "-"])
+                done = subprocess.run(command, stdin=file, capture_output=True, text=False, check=False)
+            if done.returncode:
+                raise NodeError(f"{archive.name} cannot be imported: {done.stderr.decode().strip()}")
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(load, self.places.values()))
+
+    def name_image(self, known: str, alias: str) -> None:
+        """Let an image that is there go by another name as well; both in full."""
+        for place in self.places.values():
+            place.run([*CTR, "tag", "--force", known, alias])
+
+    def has_image(self, name: str) -> bool:
+        """Whether the first worker has an image of this name, in full."""
+        return name in self.place.run([*CTR, "ls", "--quiet"]).split()
+
+    def pull_from(self, registry: str, url: str) -> None:
+        """From now on the nodes ask `url`, by plain HTTP, for what is of `registry`, such as docker.io."""
+        folder = f"/etc/containerd/certs.d/{registry}"
+        text = f'server = "{url}"\n[host."{url}"]\n  capabilities = ["pull", "resolve"]\n'
+        for place in self.places.values():
+            place.run(["mkdir", "-p", folder])
+            place.run(["tee", f"{folder}/hosts.toml"], text)
+
+    def _images(self) -> list[Path]:
+        if isinstance(self._kind.engine, OwnEngine):
+            return images.archives()
+        return [self._build(target) for target in images.TARGETS]
+
+    def _build(self, target: str) -> Path:
+        found = self._kind.engine
+        print(f"building the image {target} with {found.name}", flush=True)
         name = images.reference(target, images.version())
         archive = self._folder / f"{target}.tar"
-        _engine(engine, "build", "--target", target, "--tag", name, str(CHECKOUT))
-        _engine(engine, "save", "--output", str(archive), name)
-        self._kind.load(archive)
-        archive.unlink()
+        found.run("build", "--target", target, "--tag", name, str(CHECKOUT))
+        found.run("save", "--output", str(archive), name)
+        return archive
 
 
-def check() -> str:
-    """The engine that answers; NodeError with all that is missing."""
-    lines = []
-    engine = ""
-    try:
-        engine = find_engine("a kind cluster", "run `make e2e-node`, which needs none")
-    except PlaceError as error:
-        lines.append(str(error))
-    if sys.platform != "linux" or os.geteuid():
-        lines.append("root on Linux is needed beside the engine: a wire is laid into the node's network")
-    if lines:
-        raise NodeError("\n".join(lines))
-    return engine
+def check() -> Engine | None:
+    """The engine that answers; None where one of our own can be started, for which packages are installed.
+
+    NodeError, in a line, where kind cannot be used.
+    """
+    found = engine.check("a kind cluster", "run `make e2e-node`, which needs none")
+    if found is not None and (sys.platform != "linux" or os.geteuid()):
+        raise NodeError(
+            f"tests in kind need root on Linux beside {found.name}: a wire is laid into a node's network"
+        )
+    return found
 
 
-def _gateway(engine: str) -> str:
-    """This machine's own address in the nodes' network."""
-    told = _engine(engine, "network", "inspect", NETWORK)
-    found = re.search(r'"gateway":\s*"(\d+\.\d+\.\d+\.\d+)"', told, re.IGNORECASE)
-    if found is None:
-        raise NodeError(f"{engine}'s network {NETWORK} has no IPv4 gateway:\n{told}")
-    return found[1]
-
-
-def _engine(engine: str, *arguments: str) -> str:
-    done = subprocess.run([engine, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = "\n".join(done.stderr.strip().splitlines()[-15:])
-        raise NodeError(f"{engine} {arguments[0]} failed:\n{said}")
-    return done.stdout
+def prepare() -> None:
+    """Have in the cache what takes minutes to make, and needs the network."""
+    if check() is None:
+        gotools.path("kind")
+        nodeimage.node()
+        nodeimage.pods()
+        images.archives()
+    images.busybox()

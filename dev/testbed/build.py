@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from awsdoubles.cached import ensure as cached
 from testbed import compiling
 from testbed.compiling import BuildError
 from testbed.paths import MODULE, cache
@@ -35,6 +36,7 @@ COMPONENTS: Final = (
     "kubectl",
 )
 PROGRAM: Final = "controlplane"
+KUBEADM: Final = "k8s.io/kubernetes/cmd/kubeadm"
 KEEP_UNUSED_SECONDS: Final = 14 * 24 * 3600
 
 
@@ -80,6 +82,21 @@ def versions() -> dict[str, Path]:
 def minor() -> str:
     """The Kubernetes that ensure() builds, such as 1.36."""
     return ".".join(_version(_pins(os.environ.get("KUBERNETES", "")))[1:3])
+
+
+def version() -> str:
+    """Of the Kubernetes that is built unless told otherwise, such as v1.36.3."""
+    return _version(MODULE / "go.mod")[0]
+
+
+def kubeadm() -> Path:
+    """The program kubeadm of that Kubernetes, which only a node of kind calls."""
+    go, pins = compiling.compiler(), MODULE / "go.mod"
+
+    def fill(folder: Path) -> None:
+        compiling.build(go, MODULE, KUBEADM, _flags(pins), folder / "kubeadm")
+
+    return cached("kubeadm", _key(go, pins), fill, what="kubeadm, by compiling it") / "kubeadm"
 
 
 def _pins(wanted: str) -> Path:

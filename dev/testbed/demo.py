@@ -2,7 +2,7 @@
 
     python -m testbed.demo         show it, then leave nothing running
     KEEP=1 ...                     leave it up, and print how to look around
-    CLUSTER=kind ...               in a kind cluster, where a container engine answers
+    CLUSTER=kind ...               in a kind cluster; as root on Linux no container engine is needed
     python -m testbed.demo down    stop what KEEP=1 left
 
 Exit code: 0 every step showed what it promises, 1 not, 130 interrupted. What it starts lives in

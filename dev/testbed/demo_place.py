@@ -5,26 +5,35 @@ recorded there, so that `down` ends it whoever started it. It must not touch any
 user's kubeconfig.
 """
 
-import os
+import contextlib
+import fcntl
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import yaml
 
+import gotools
+from realnode import engine, nodeimage
+from realnode.engine import Engine, OwnEngine
 from testbed import build
-from testbed.admin import Admin
+from testbed.admin import Admin, Json
 from testbed.cluster import Cluster
-from testbed.compiling import MEND_GO
 from testbed.components import MANAGED_BY_KWOK, write_kubeconfig
-from testbed.paths import STAGES
+from testbed.paths import STAGES, cache
 from testbed.processes import Processes
 
-KIND: Final = "sigs.k8s.io/kind@v0.33.0"
 KIND_CLUSTER: Final = "caretaker-demo"
-ENGINES: Final = ("docker", "podman", "nerdctl")
-ENGINE_SECONDS: Final = 15.0
+NODES_SECONDS: Final = 120.0
+INSTEAD: Final = "leave out CLUSTER=kind, or run `make e2e-node`, which need none"
+# Kubernetes is about to drop version 1; machines that have it still run tests.
+CGROUPS: Final = "kind: KubeletConfiguration\nfailCgroupV1: false\n"
+# Where containerd looks for each registry, whenever it pulls.
+REGISTRIES: Final = """[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = "/etc/containerd/certs.d"
+"""
 
 
 class PlaceError(Exception):
@@ -76,35 +85,65 @@ class Embedded:
 
 
 class Kind:
-    """A kind cluster (one real node, in a container), with kwok beside it for the fake nodes."""
+    """A kind cluster, with kwok beside it for fake nodes. `workers` beside the node that has the control
+    plane; without any, that one takes pods."""
 
     about = "a kind cluster with one real node; the other nodes are simulated by kwok"
 
-    def __init__(self, folder: Path, *, keep: bool, name: str = KIND_CLUSTER) -> None:
+    def __init__(self, folder: Path, *, keep: bool, name: str = KIND_CLUSTER, workers: int = 0) -> None:
         self._name = name
         self._folder = folder / "kind"
+        self._keep = keep
+        self._workers = workers
         self._processes = Processes(self._folder, end_with_parent=not keep)
+        self._held = contextlib.ExitStack()
+        self._engine: Engine | None = None
+        # The engine that has the cluster, for whoever ends it.
+        self._record = self._folder / "engine.name"
         self.kubeconfig = self._folder / "kubeconfig"
+
+    @property
+    def engine(self) -> Engine:
+        """The container engine that has the nodes; PlaceError before the start."""
+        if self._engine is None:
+            raise PlaceError("the kind cluster was not started")
+        return self._engine
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of the nodes that take pods."""
+        numbers = ["", *(str(number) for number in range(2, self._workers + 1))]
+        workers = [f"{self._name}-worker{number}" for number in numbers]
+        return workers if self._workers else [f"{self._name}-control-plane"]
 
     def start(self) -> None:
         """See Place."""
-        engine = find_engine()
         self._folder.mkdir(parents=True, exist_ok=True)
-        kind = self._program()
-        print(
-            f"creating a kind cluster with {engine} (the first time it downloads its node image)", flush=True
-        )
-        self._kind(kind, engine, "delete")  # of a run that was killed
-        self._kind(kind, engine, "create", "--wait", "120s")
+        self._engine = engine.check("a kind cluster", INSTEAD) or self._own_engine()
+        if isinstance(self._engine, OwnEngine):
+            print("starting a container engine, as none answers", flush=True)
+            self._engine.start()
+            more = ["--image", nodeimage.NODE]
+        else:
+            self._claim()
+            self._record.write_text(self._engine.name)
+            self._kind("delete")  # of a run that was killed
+            more = []
+        print(f"creating a kind cluster with {self._engine.name}", flush=True)
+        self._config.write_text(yaml.safe_dump(self._cluster()))
+        self._kind("create", "--wait", "180s", "--config", str(self._config), *more)
         self._follow_kwok()
 
     def stop(self) -> None:
         """See Place."""
         self._processes.stop()
-        kind = self._folder / "bin" / "kind"
-        if kind.exists():
-            self._kind(str(kind), find_engine(), "delete")
-        for name in ("kubeconfig", "kwok.kubeconfig", "ca.crt"):
+        if isinstance(self._engine, OwnEngine):
+            self._engine.stop()
+        elif self._record.exists():
+            self._engine = Engine(self._record.read_text())
+            self._kind("delete")
+        self._held.close()
+        for name in ("kubeconfig", "kwok.kubeconfig", "ca.crt", self._config.name, self._record.name):
             (self._folder / name).unlink(missing_ok=True)
 
     def running(self) -> bool:
@@ -117,32 +156,49 @@ class Kind:
         url = user["clusters"][0]["cluster"]["server"]
         return Admin(url, user["users"][0]["user"]["token"], self._folder / "ca.crt")
 
-    def load(self, archive: Path) -> None:
-        """Give the node an image, from the file that an engine's `save` wrote."""
-        command = [self._program(), "load", "image-archive", str(archive), "--name", self._name]
-        self._run(command, find_engine())
+    @property
+    def _config(self) -> Path:
+        return self._folder / "kind.yaml"
 
-    def _kind(self, kind: str, engine: str, verb: str, *more: str) -> None:
+    def _own_engine(self) -> OwnEngine:
+        if self._keep:
+            raise PlaceError("KEEP=1 with CLUSTER=kind needs a container engine that answers: start one")
+        return OwnEngine(self._folder)
+
+    def _claim(self) -> None:
+        """The cluster's name is the same for all checkouts."""
+        file = cache().with_name("kind-clusters") / f"{self._name}.lock"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = self._held.enter_context(file.open("w"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PlaceError(f"the kind cluster {self._name} is in use by another run: wait for it") from None
+
+    def _cluster(self) -> Json:
+        """The configuration that kind is given."""
+        made: Json = {
+            "kind": "Cluster",
+            "apiVersion": "kind.x-k8s.io/v1alpha4",
+            "nodes": [{"role": role} for role in ("control-plane", *["worker"] * self._workers)],
+            "kubeadmConfigPatches": [CGROUPS],
+            "containerdConfigPatches": [REGISTRIES],
+        }
+        if isinstance(self._engine, OwnEngine):
+            pods = {"hostPath": str(nodeimage.pods()), "containerPath": "/kind/pods.tar", "readOnly": True}
+            made["nodes"] = [{**node, "extraMounts": [pods]} for node in made["nodes"]]
+            made["networking"] = {"apiServerAddress": self._engine.place.address, "disableDefaultCNI": True}
+        return made
+
+    def _kind(self, verb: str, *more: str) -> None:
         """Given a file of its own, kind leaves ~/.kube/config alone."""
-        own = ["--name", self._name, "--kubeconfig", str(self.kubeconfig)]
-        self._run([kind, verb, "cluster", *own, *more], engine)
-
-    def _run(self, command: list[str], engine: str) -> None:
-        done = subprocess.run(command, env={**os.environ, "KIND_EXPERIMENTAL_PROVIDER": engine}, check=False)
+        there = None if isinstance(self.engine, OwnEngine) else shutil.which("kind")
+        command = [there or str(gotools.path("kind")), verb, "cluster", "--name", self._name]
+        command += ["--kubeconfig", str(self.kubeconfig), *more]
+        provider = f"KIND_EXPERIMENTAL_PROVIDER={self.engine.name}"
+        done = subprocess.run(self.engine.enter(["env", provider, *command]), check=False)
         if done.returncode:
             raise PlaceError(f"{' '.join(command)} ended with code {done.returncode}")
-
-    def _program(self) -> str:
-        program = self._folder / "bin" / "kind"
-        if not program.exists():
-            go = shutil.which("go")
-            if go is None:
-                raise PlaceError(f"go is missing: {MEND_GO}")
-            print(f"go install {KIND}", flush=True)
-            subprocess.run(
-                [go, "install", KIND], env={**os.environ, "GOBIN": str(program.parent)}, check=True
-            )
-        return str(program)
 
     def _follow_kwok(self) -> None:
         self._write_token()
@@ -160,6 +216,8 @@ class Kind:
         import kubernetes  # noqa: PLC0415 - half a second that the other place need not spend
 
         with kubernetes.config.new_client_from_config(str(self.kubeconfig)) as client:
+            if self._workers:
+                _await_nodes(client, self._workers + 1)
             token = _administrator(client)
             configuration = client.configuration
             (self._folder / "ca.crt").write_bytes(Path(configuration.ssl_ca_cert).read_bytes())
@@ -172,38 +230,24 @@ class Kind:
             )
 
 
-def find_engine(
-    what: str = "CLUSTER=kind", instead: str = "run `make demo` without CLUSTER=kind, which needs none"
-) -> str:
-    """The container engine that answers, as kind looks for them. PlaceError when none does.
+def _await_nodes(client: Any, count: int) -> None:
+    """Until so many are Ready: kind itself looks at the one that has the control plane."""
+    import kubernetes  # noqa: PLC0415
 
-    what: what needs one. instead: what else to do.
-    """
-    said = []
-    for name in ENGINES:
-        program = shutil.which(name)
-        if program is None:
-            said.append(f"{name} is not installed")
-            continue
-        try:
-            asked = subprocess.run(
-                [program, "ps", "--quiet"],
-                capture_output=True,
-                text=True,
-                timeout=ENGINE_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            said.append(f"{name} does not answer within {ENGINE_SECONDS:.0f} s")
-            continue
-        if asked.returncode == 0:
-            return name
-        said.append(f"{name}: {asked.stderr.strip() or f'exit code {asked.returncode}'}")
-    raise PlaceError(
-        f"{what} needs a container engine, and none answers:\n  "
-        + "\n  ".join(said)
-        + f"\nstart one, or {instead}"
-    )
+    deadline = time.monotonic() + NODES_SECONDS
+    while True:
+        found = kubernetes.client.CoreV1Api(client).list_node().items
+        ready = [node.metadata.name for node in found if _is_ready(node)]
+        if len(ready) >= count:
+            return
+        if time.monotonic() > deadline:
+            raise PlaceError(f"of {count} nodes of kind only these are Ready: {', '.join(ready) or 'none'}")
+        time.sleep(0.5)
+
+
+def _is_ready(node: Any) -> bool:
+    conditions = node.status.conditions or []
+    return any(one.type == "Ready" and one.status == "True" for one in conditions)
 
 
 def _administrator(client: Any) -> str:

@@ -3,12 +3,13 @@
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,9 +30,13 @@ class Demo:
         self.folder = folder
 
     def start(
-        self, *arguments: str, out: int | None = None, env: Mapping[str, str] | None = None
+        self,
+        *arguments: str,
+        out: int | None = None,
+        env: Mapping[str, str] | None = None,
+        by: Sequence[str] = (),
     ) -> "Started":
-        command = [sys.executable, "-m", "testbed.demo", "--folder", str(self.folder), *arguments]
+        command = [*by, sys.executable, "-m", "testbed.demo", "--folder", str(self.folder), *arguments]
         kept = {k: v for k, v in os.environ.items() if k not in ("KEEP", "CLUSTER", "KUBECONFIG")}
         started = subprocess.Popen(
             command,
@@ -161,34 +166,47 @@ def test_on_a_terminal_it_shows_a_bar_and_ctrl_c_in_a_step_leaves_nothing(demo: 
     assert demo.nothing_is_left(), demo.left_running()
 
 
-def test_kind_without_a_container_engine_says_what_is_missing(demo: Demo, tmp_path: Path) -> None:
+def test_kind_with_neither_an_engine_nor_root_says_so_in_one_line(demo: Demo, tmp_path: Path) -> None:
     script(tmp_path / "docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
-    code, text = demo.start(env={"CLUSTER": "kind", "PATH": str(tmp_path)}).end()
+    unable = () if os.geteuid() else (str(shutil.which("setpriv")), "--bounding-set=-all", "--inh-caps=-all")
+    code, text = demo.start(env={"CLUSTER": "kind", "PATH": str(tmp_path)}, by=unable).end()
     assert code == 1
-    assert "docker: Cannot connect to the Docker daemon" in text
-    assert "podman is not installed" in text
-    assert "`make demo` without CLUSTER=kind, which needs none" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("DEMO FAILED: "))
+    assert "(docker: Cannot connect to the Docker daemon; podman is not installed; " in line
+    assert " or root on Linux" in line
+    assert line.endswith("leave out CLUSTER=kind, or run `make e2e-node`, which need none")
+    assert demo.nothing_is_left(), demo.left_running()
 
 
-def test_in_kind_it_brings_its_own_nodes_and_deletes_the_cluster(demo: Demo, tmp_path: Path) -> None:
-    """A stand-in for kind hands out a control plane of the testbed: CI machines have no container engine."""
-    cluster = Cluster(tmp_path / "behind-kind")
+def in_kind(demo: Demo, tmp_path: Path, cluster: Cluster) -> tuple[Path, dict[str, str]]:
+    """Stand-ins for an engine and for kind, which hands out a control plane of the testbed: no engine answers
+    on CI machines. A file that gets a line for each call, and the variables of a demo with them."""
     calls = tmp_path / "calls"
     script(tmp_path / "docker", "exit 0")
     script(
-        demo.folder / "kind" / "bin" / "kind",
+        tmp_path / "kind",
         f"""
-        echo "$*" >> {calls}
-        [ "$1" = delete ] || cp {cluster.kubeconfig} "$(echo "$*" | sed 's/.*--kubeconfig //; s/ .*//')"
+        echo "$KIND_EXPERIMENTAL_PROVIDER $*" >> {calls}
+        test "$1" = delete || cp {cluster.kubeconfig} "$(echo "$*" | sed 's/.*--kubeconfig //; s/ .*//')"
         """,
     )
+    return calls, {"CLUSTER": "kind", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+def test_in_kind_it_brings_its_own_nodes_and_deletes_the_cluster(demo: Demo, tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "behind-kind")
+    calls, variables = in_kind(demo, tmp_path, cluster)
     with cluster:
         Processes(cluster.folder, end_with_parent=True).stop(["kwok"])  # the demo brings its own
-        started = demo.start(env={"CLUSTER": "kind", "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        started = demo.start(env=variables)
         started.read_until("one pod on each of 20 nodes")
+        second = Demo(tmp_path / "second").start(env=variables)
+        assert second.end()[0] == 1
+        assert "the kind cluster caretaker-demo is in use by another run" in second.text
         started.process.send_signal(signal.SIGINT)
         assert started.end()[0] == 130
-    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["delete", "create", "delete"]
+    called = [line.split()[:2] for line in calls.read_text().splitlines()]
+    assert called == [["docker", "delete"], ["docker", "create"], ["docker", "delete"]]
     assert demo.nothing_is_left(), demo.left_running()
 
 

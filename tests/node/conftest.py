@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
+from typing import Final
 
 import pytest
 
@@ -18,12 +19,16 @@ from testing.aws import Aws
 from testing.recipes import HUB, PYTHON
 from testing.release import NAMESPACE, Release, complete
 
+KIND: Final = os.environ.get("E2E_CLUSTER") == "kind"
+# About the namespaces of the node without an engine; about two nodes.
+collect_ignore = ["test_testbed.py"] if KIND else ["test_nodes.py"]
+
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node | KindNode]:
     """A control plane and a real node that has our images; fails with what is missing where it cannot run."""
     folder = tmp_path_factory.mktemp("node")
-    made = KindNode(folder) if os.environ.get("E2E_CLUSTER") == "kind" else Node(folder, images.archives())
+    made = KindNode(folder) if KIND else Node(folder, images.archives())
     with made as started:
         yield started
 
@@ -61,11 +66,10 @@ def registry(node: Node | KindNode) -> Iterator[Registry]:
     double = Registry()
     double.host = node.place.outside
     with double:
-        if isinstance(node, Node):
-            for name in ("library/busybox:1.37", "library/nginx:1.29"):
-                double.add(name, images.busybox())
-            node.pull_from(HUB, double.url)
-            node.name_image(images.reference("operator", images.version()), PYTHON)
+        for name in ("library/busybox:1.37", "library/nginx:1.29"):
+            double.add(name, images.busybox())
+        node.pull_from(HUB, double.url)
+        node.name_image(images.reference("operator", images.version()), PYTHON)
         yield double
 
 

@@ -32,7 +32,8 @@ async def test_the_pod_of_a_task_runs_and_its_log_can_be_read(
     assert done["status"]["succeeded"] == 1
     cli = Cli(node.kubeconfig, "default")
     assert f"hello from {node.name}" in (await cli("logs", "daemontask", "hello", "--nodes", node.name)).out
-    (row,) = (await cli("status", "daemontask", "hello", "-o", "json")).json["nodes"]
+    rows = (await cli("status", "daemontask", "hello", "-o", "json")).json["nodes"]
+    (row,) = (row for row in rows if row["node"] == node.name)
     assert (row["state"], row["results"]) == ("succeeded", {"uid": 65532})
 
 

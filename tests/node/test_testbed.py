@@ -2,6 +2,7 @@
 why."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,14 +127,17 @@ def test_a_machine_that_cannot_is_told_so_and_only_ci_fails(ci: str, code: int) 
     assert done.returncode == code
 
 
-def test_kind_without_a_container_engine_is_no_silent_success(tmp_path: Path) -> None:
+def test_kind_with_neither_an_engine_nor_root_is_told_so_in_one_line(tmp_path: Path) -> None:
+    unable = [str(shutil.which("setpriv")), "--bounding-set=-all", "--inh-caps=-all"]
     done = subprocess.run(
-        [sys.executable, "-m", "realnode", "check-kind"],
+        [*unable, sys.executable, "-m", "realnode", "prepare-kind"],
         env={"PATH": str(tmp_path), "PYTHONPATH": str(CHECKOUT / "dev")},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1
-    assert "docker is not installed" in done.stderr
-    assert "`make e2e-node`" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "docker is not installed; podman is not installed" in line
+    assert " or root on Linux" in line
+    assert line.endswith("run `make e2e-node`, which needs none")

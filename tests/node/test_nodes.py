@@ -1,0 +1,194 @@
+"""Two real nodes, which come, go, restart, run full and hang. In kind alone, which has a second one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+
+from caretaker.api.names import LABEL_TASK
+from realnode.kind import KindNode
+from testbed.admin import Admin, Json, path
+from testbed.nodes import is_ready
+from testbed.recorder import PodRecorder
+from testing.cli import Cli
+from testing.customresource import Resource, stands
+from testing.nodetasks import task
+from testing.release import DEPLOYMENT, NAMESPACE, Release, complete, kill, leader
+
+RUN_SECONDS: Final = 8
+# Told to end it ends, which the first process of a container does not by itself.
+WORK: Final = f"""
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+time.sleep({RUN_SECONDS})
+"""
+KUBELET: Final = "/var/lib/kubelet/config.yaml"
+# So little may be used of the disk, and the kubelet does not wait for long to take back what it said.
+FULL: Final = (
+    r"s/^\( *nodefs.available:\).*/\1 99%/",
+    r"s/^\(evictionPressureTransitionPeriod:\).*/\1 1s/",
+)
+TASKS: Final = path("daemontasks", "default")
+# Of these tests, and what later ones look at.
+KEPT: Final = {"comers", "hello"}
+
+
+@asynccontextmanager
+async def joined(release: Release, node: KindNode, admin: Admin) -> AsyncIterator[str]:
+    """A second worker, in the cluster for the block. What earlier tests have run it need not run, too."""
+    for body in await admin.list(TASKS):
+        if body["metadata"]["name"] not in KEPT:
+            await admin.delete(f"{TASKS}/{body['metadata']['name']}")
+    (name,) = node.others
+    await asyncio.to_thread(node.join, name)
+    try:
+        await admin.wait_for(path("nodes", name=name), is_ready, 90)
+        yield name
+    finally:
+        # A Node that is deleted leaves its pods behind for a minute, the operator's among them.
+        await drain(release, name)
+        await asyncio.to_thread(node.leave, name)
+        await complete(admin)
+
+
+@pytest.fixture
+async def second(release: Release, node: KindNode, admin: Admin) -> AsyncIterator[str]:
+    """Its name."""
+    async with joined(release, node, admin) as name:
+        yield name
+
+
+async def drain(release: Release, name: str) -> None:
+    """As `kubectl drain` does."""
+    words = f"kubectl drain {name} --ignore-daemonsets --delete-emptydir-data --timeout=60s"
+    await asyncio.to_thread(release.shell, words)
+
+
+async def run(admin: Admin, body: Json) -> Resource:
+    """A task that is created."""
+    await admin.create(TASKS, body)
+    return Resource(admin, f"{TASKS}/{body['metadata']['name']}")
+
+
+async def end(admin: Admin, resource: Resource) -> None:
+    """Have it gone, so that no later node runs it."""
+    await resource.delete()
+    await admin.wait_gone(resource.url)
+
+
+def counts(**wanted: int) -> Callable[[Json], bool]:
+    """Whether a task's status has these numbers."""
+    return lambda body: all(body["status"].get(name) == number for name, number in wanted.items())
+
+
+async def running(admin: Admin, name: str, nodes: set[str]) -> None:
+    """Until the task's pods run on these nodes."""
+
+    def there(pods: list[Json]) -> bool:
+        return nodes <= {pod["spec"].get("nodeName") for pod in pods if pod["status"]["phase"] == "Running"}
+
+    await admin.wait_for_all(path("pods", "default"), there, 60, labels=f"{LABEL_TASK}={name}")
+
+
+async def test_a_node_that_joins_runs_the_task_and_one_that_is_deleted_counts_no_more(
+    release: Release, node: KindNode, admin: Admin
+) -> None:
+    comers = await run(admin, task("comers"))
+    await comers.when(lambda body: stands(body, "Ready") and counts(desired=1, succeeded=1)(body))
+    async with joined(release, node, admin) as second:
+        await comers.when(counts(desired=2, succeeded=2))
+        said = await Cli(node.kubeconfig, "default")("logs", "daemontask", "comers", "--nodes", second)
+        assert f"hello from {second}" in said.out
+    await comers.when(lambda body: stands(body, "Ready") and counts(desired=1, succeeded=1)(body))
+    await end(admin, comers)
+
+
+async def test_a_drain_in_the_middle_of_a_rollout_costs_no_attempt(
+    release: Release, node: KindNode, admin: Admin, second: str
+) -> None:
+    """The run that the drain cut off is made good once the node takes pods again; the other node's is left
+    alone."""
+    async with PodRecorder(admin, "default", labels=f"{LABEL_TASK}=drained") as record:
+        drained = await run(admin, task("drained", WORK, backoffLimit=0))
+        await running(admin, "drained", {node.name, second})
+        await drain(release, second)
+        held = await drained.when(counts(succeeded=1, blocked=1, failed=0))
+        (blocked,) = held["status"]["blockedNodes"]
+        assert (blocked["nodeName"], blocked["reason"]) == (second, "Cordoned")
+        await asyncio.to_thread(release.shell, f"kubectl uncordon {second}")
+        await drained.when(lambda body: stands(body, "Ready") and counts(succeeded=2, failed=0)(body))
+        await record.settle()
+        assert record.runs_per_node("Succeeded") == {node.name: 1, second: 1}
+        assert record.runs_per_node() == {node.name: 1, second: 2}
+    await end(admin, drained)
+    await complete(admin)
+
+
+async def test_a_kubelet_that_restarts_in_the_middle_of_a_run_repeats_nothing(
+    release: Release, node: KindNode, admin: Admin, second: str
+) -> None:
+    nodes = {node.name, second}
+    async with PodRecorder(admin, "default", labels=f"{LABEL_TASK}=restarted") as record:
+        restarted = await run(admin, task("restarted", WORK))
+        await running(admin, "restarted", nodes)
+        for name in nodes:
+            await asyncio.to_thread(node.systemctl, name, "restart")
+        await restarted.when(lambda body: stands(body, "Ready") and counts(succeeded=2)(body))
+        await record.settle()
+        assert record.runs_per_node() == dict.fromkeys(nodes, 1)
+    await end(admin, restarted)
+
+
+async def test_a_kubelet_with_a_full_disk_rejects_the_pod_and_the_node_runs_later(
+    release: Release, node: KindNode, admin: Admin, second: str
+) -> None:
+    place = node.places[second]
+    before = place.run(["cat", KUBELET])
+    await asyncio.to_thread(place.run, ["sed", "-i", "-e", FULL[0], "-e", FULL[1], KUBELET])
+    try:
+        await asyncio.to_thread(node.systemctl, second, "restart")
+        await admin.wait_for(path("nodes", name=second), pressed, 60)
+        full = await run(admin, task("full", backoffLimit=0))
+        held = await full.when(counts(succeeded=1, blocked=1, failed=0))
+        (blocked,) = held["status"]["blockedNodes"]
+        assert (blocked["nodeName"], blocked["reason"]) == (second, "Evicted")
+        assert "DiskPressure" in blocked["message"]
+    finally:
+        await asyncio.to_thread(place.run, ["tee", KUBELET], before)
+        await asyncio.to_thread(node.systemctl, second, "restart")
+    await full.when(lambda body: stands(body, "Ready") and counts(succeeded=2, failed=0)(body))
+    await end(admin, full)
+
+
+def pressed(body: Json) -> bool:
+    """Whether the node says that its disk is full."""
+    return any(
+        one["type"] == "DiskPressure" and one["status"] == "True" for one in body["status"]["conditions"]
+    )
+
+
+async def test_the_standby_on_another_node_acts_when_the_leaders_node_hangs(
+    release: Release, node: KindNode, admin: Admin, second: str
+) -> None:
+    await asyncio.to_thread(release.shell, f"kubectl -n {NAMESPACE} rollout restart deployment")
+    await admin.wait_for(DEPLOYMENT, lambda body: body["status"].get("updatedReplicas") == 2)
+    await complete(admin)
+    led = await leader(admin)
+    where = (await admin.get(path("pods", NAMESPACE, led)))["spec"]["nodeName"]
+    (other,) = {node.name, second} - {where}
+    await asyncio.to_thread(node.freeze, where)
+    try:
+        hung = await run(admin, task("hung"))
+        await admin.wait_for_all(path("pods", "default"), bool, 20, labels=f"{LABEL_TASK}=hung")
+        await hung.when(lambda body: body["status"].get("succeeded", 0) >= 1)
+        assert await leader(admin) != led
+        standby = (await admin.get(path("pods", NAMESPACE, await leader(admin))))["spec"]["nodeName"]
+        assert standby == other
+        await kill(admin, led)
+    finally:
+        await asyncio.to_thread(node.freeze, where, thaw=True)
+    await hung.when(lambda body: stands(body, "Ready") and counts(succeeded=2)(body))
+    await end(admin, hung)
+    await complete(admin)
