@@ -122,6 +122,10 @@ release: setup ## write dist/, all files of a release of this commit: VERSION=0.
 matrix: setup ## the tests on every Python, dependency set and Kubernetes; ROWS="py3.12 lowest k8s1.34" for some
 	@$(PYTHON) -m matrix $(ROWS) --suite "$(SUITE)" $(PYTEST_ARGS)
 
+.PHONY: arm64
+arm64: setup ## the unit tests and `caretaker run` on an arm64 Python, emulated on other machines
+	@$(PYTHON) -m matrix arm64 --suite "$(SUITE)" $(PYTEST_ARGS)
+
 .PHONY: lowest
 lowest: setup
 	@$(PYTHON) -m matrix lowest --suite unit $(PYTEST_ARGS)

@@ -5,6 +5,7 @@ hold a row.
 """
 
 import os
+import platform
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -38,10 +39,10 @@ class Place:
 def hold(row: Row, suite: str = "") -> Place:
     """The place of a row, fetched or built where the cache lacks it."""
     try:
-        if suite == "all" or row.has("kubernetes"):
+        if suite == "all" or row.has("kubernetes") or (row.machine and not suite):
             _helpers()
         version = row.version("python")
-        python = _python(row, None if version is None else _interpreter(version))
+        python = _python(row, None if version is None else _interpreter(version, row.machine))
         kubernetes = row.version("kubernetes") or (KUBERNETES[-1] if suite == "all" else None)
         return Place(python, _control_plane(kubernetes))
     except (BuildError, DoubleError) as error:
@@ -59,8 +60,10 @@ def _python(row: Row, interpreter: str | None) -> list[str]:
     return [_uv(), "run", "--quiet", "--python", interpreter, "--isolated", "--frozen", "python"]
 
 
-def _interpreter(version: str) -> str:
+def _interpreter(version: str, machine: str) -> str:
     uv = _uv()
+    if machine not in ("", platform.machine()):
+        return debian.python(version, machine)
     known = _said([uv, "python", "find", "--no-project", version]) or _of_pyenv(version)
     if known:
         return known

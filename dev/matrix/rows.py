@@ -8,6 +8,7 @@ Held = Literal["python", "lowest", "highest", "kubernetes"]
 
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 KUBERNETES: Final = ("1.34", "1.35", "1.36")
+EMULATED: Final = "3.13"  # the Python of the images
 
 UNIT: Final = ("tests/unit", "tests/test_architecture.py")
 # What speaks to sockets of its own and needs no control plane.
@@ -33,6 +34,8 @@ CLUSTER: Final = (
     "tests/integration/gitops",
     "tests/integration/daemontask",
 )
+# `caretaker run` as a process, from its start to its end.
+RUN: Final = ("tests/integration/daemontask/test_first_start.py",)
 # The long files first. No path within another: pytest 8 takes the tests of the inner one alone.
 EVERYTHING: Final = ("tests/e2e", "tests/integration")
 
@@ -44,6 +47,7 @@ class Part:
     name: str
     held: Held
     version: str = ""  # of Python or Kubernetes
+    machine: str = ""  # of Python; "" = this one's
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,11 @@ class Row:
         """The version of what is held; None where the row leaves it as it is."""
         return next((part.version for part in self.parts if part.held == held), None)
 
+    @property
+    def machine(self) -> str:
+        """The architecture of Python; "" = this machine's."""
+        return "".join(part.machine for part in self.parts)
+
     def has(self, held: Held) -> bool:
         """Whether it is one of the parts."""
         return self.version(held) is not None
@@ -70,7 +79,7 @@ class Row:
         node's, `` for what fits."""
         if suite == "all":
             return (*EVERYTHING, *UNIT)
-        units = UNIT if suite == "unit" else (*UNIT, *LOOPBACK)
+        units = UNIT if suite == "unit" else (*UNIT, *(RUN if self.machine else LOOPBACK))
         if not self.has("kubernetes"):
             return units
         return CLUSTER if len(self.parts) == 1 else (*CLUSTER, *units)
@@ -90,6 +99,7 @@ class Row:
 
 PARTS: Final = (
     *(Part(f"py{version}", "python", version) for version in PYTHONS),
+    Part("arm64", "python", EMULATED, machine="aarch64"),
     Part("lowest", "lowest"),
     Part("highest", "highest"),
     *(Part(f"k8s{version}", "kubernetes", version) for version in KUBERNETES),

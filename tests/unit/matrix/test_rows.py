@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from matrix.hold import LOWEST, LOWEST_COMMAND
-from matrix.rows import KUBERNETES, PYTHONS, ROWS, Result, Row, chosen, table
+from matrix.rows import EMULATED, KUBERNETES, PYTHONS, ROWS, Result, Row, chosen, table
 from testbed import build
 from testbed.compiling import BuildError
 from testbed.paths import CHECKOUT
@@ -73,9 +73,17 @@ def test_rows_are_joined_and_hold_each_thing_once() -> None:
     assert [row.version(held) for held in ("python", "kubernetes", "highest")] == ["3.12", "1.34", None]
     assert {"tests/e2e", "tests/integration", "tests/unit"} < set(row.tests("all"))
     assert {"tests/integration/test_crd.py", "tests/unit"} < set(row.tests(""))
-    for wrong in ("py3.12+py3.13", "lowest+highest", "k8s1.34+k8s1.34"):
+    for wrong in ("py3.12+py3.13", "py3.12+arm64", "lowest+highest", "k8s1.34+k8s1.34"):
         with pytest.raises(ValueError, match=r"names a thing twice"):
             chosen([wrong])
+
+
+def test_the_row_of_arm64_runs_the_unit_tests_and_an_operator_on_the_python_of_the_images() -> None:
+    (row,) = chosen(["arm64"])
+    assert (row.machine, row.version("python")) == ("aarch64", EMULATED)
+    assert f"PYTHON=docker.io/library/python:{EMULATED}-" in (CHECKOUT / "Dockerfile").read_text()
+    assert [(CHECKOUT / path).exists() for path in row.tests("")] == [True] * len(row.tests(""))
+    assert set(row.tests("unit")) < set(row.tests(""))
 
 
 def test_the_table_has_a_line_for_each_row() -> None:
