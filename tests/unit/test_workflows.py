@@ -18,6 +18,7 @@ PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 # A job that writes anything: what, as far as its work needs it.
 WRITES = {
     ("codeql", "analyze"): {"security-events"},
+    ("release", "publish"): {"contents", "packages", "id-token", "attestations"},
     ("scorecard", "analysis"): {"security-events", "id-token"},
 }
 
