@@ -2,14 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from realnode.engine import RUNC
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sed of Linux, where alone it runs")
 ASKED = ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_SYS_TIME"]
 
 
