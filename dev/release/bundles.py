@@ -38,7 +38,7 @@ def write_chart(source: Path, release: Release, digests: Mapping[str, str], work
     about, file, page = folder / "Chart.yaml", folder / "values.yaml", folder / "README.md"
     about.write_text(documents.named(about.read_text(), release))
     file.write_text(documents.values(file.read_text(), release.registry, digests))
-    page.write_text(readme.filled(page.read_text(), file.read_text()))
+    page.write_text(readme.filled(documents.named(page.read_text(), release), file.read_text()))
     packed = work / "packed"
     chart.helm("package", folder, "--destination", packed, env={"SOURCE_DATE_EPOCH": str(release.seconds)})
     (made,) = packed.iterdir()

@@ -42,7 +42,6 @@ class Release:
     version: str
     commit: str
     seconds: int
-    tagged: bool  # whether its tag is here
     repository: str
     registry: str
     builder: str

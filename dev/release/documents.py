@@ -99,11 +99,7 @@ def provenance(
     """An in-toto statement of the files (name -> SHA-256) with SLSA's provenance, not signed. No times, so
     that the same commit gives the same bytes. `materials`: ResourceDescriptors beside the commit; `images`:
     what they were built on."""
-    ref = f"@refs/tags/v{release.version}" if release.tagged else ""
-    source = {
-        "uri": f"git+{release.repository}{ref}",
-        "digest": {"gitCommit": release.commit},
-    }
+    source = {"uri": f"git+{release.repository}", "digest": {"gitCommit": release.commit}}
     parameters = {
         "VERSION": release.version,
         "REPOSITORY": release.repository,

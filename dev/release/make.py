@@ -63,8 +63,7 @@ def _checked(asked: Asked) -> Release:
     checks.check_commit(asked.version, commit)
     checks.section((CHECKOUT / checks.CHANGELOG).read_text(), asked.version)
     builder = asked.builder or f"{asked.repository}#make-release"
-    names = (asked.repository, asked.registry, builder)
-    return Release(asked.version, commit.id, commit.seconds, f"v{asked.version}" in commit.tags, *names)
+    return Release(asked.version, commit.id, commit.seconds, asked.repository, asked.registry, builder)
 
 
 def _write(release: Release, files: Path, work: Path, made: Path, bases: str) -> None:

@@ -1,7 +1,6 @@
 """The release's files that are text."""
 
 import json
-from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -15,7 +14,6 @@ RELEASE: Final = Release(
     "1.2.3",
     "a" * 40,
     1_700_000_000,
-    True,
     "https://github.com/owner/caretaker",
     "ghcr.io/owner/caretaker",
     "https://github.com/owner/caretaker/.github/workflows/release.yml@refs/tags/v1.2.3",
@@ -92,8 +90,7 @@ def test_sums_are_as_sha256sum_reads_them() -> None:
     assert documents.sums({"b": "4" * 64, "a": "5" * 64}) == f"{'5' * 64}  a\n{'4' * 64}  b\n"
 
 
-def test_the_provenance_names_a_tag_only_where_there_is_one() -> None:
-    for tagged, ref in ((True, "@refs/tags/v1.2.3"), (False, "")):
-        made = documents.provenance(replace(RELEASE, tagged=tagged), {}, [], "none", {})
-        source = json.loads(made)["predicate"]["buildDefinition"]["resolvedDependencies"][0]
-        assert source["uri"] == f"git+https://github.com/owner/caretaker{ref}"
+def test_the_provenance_names_the_commit_and_no_tag_which_may_not_be_there() -> None:
+    made = documents.provenance(RELEASE, {}, [], "none", {})
+    source = json.loads(made)["predicate"]["buildDefinition"]["resolvedDependencies"][0]
+    assert source == {"uri": f"git+{RELEASE.repository}", "digest": {"gitCommit": RELEASE.commit}}
