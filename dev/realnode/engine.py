@@ -170,7 +170,7 @@ class OwnEngine(Engine):
             with contextlib.suppress(OSError):
                 status = Path(f"/proc/{process.pid}/status").read_text()
                 found = re.search(r"^NSpid:(.*)$", status, re.MULTILINE)
-                if found and found[1].split()[-2:] == [told, "1"]:
+                if found and found[1].split()[1:] == [told, "1"]:
                     return process.pid
         raise NodeError(f"{container}: its first process, {told} to {self.name}, is not to be found")
 

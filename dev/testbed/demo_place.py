@@ -7,6 +7,7 @@ user's kubeconfig.
 
 import contextlib
 import fcntl
+import hashlib
 import shutil
 import subprocess
 import time
@@ -22,7 +23,7 @@ from testbed import build
 from testbed.admin import Admin, Json
 from testbed.cluster import Cluster
 from testbed.components import MANAGED_BY_KWOK, write_kubeconfig
-from testbed.paths import STAGES, cache
+from testbed.paths import STAGES
 from testbed.processes import Processes
 
 KIND_CLUSTER: Final = "caretaker-demo"
@@ -91,12 +92,13 @@ class Kind:
     about = "a kind cluster with one real node; the other nodes are simulated by kwok"
 
     def __init__(self, folder: Path, *, keep: bool, name: str = KIND_CLUSTER, workers: int = 0) -> None:
-        self._name = name
         self._folder = folder / "kind"
+        # An engine serves all checkouts; each has clusters of its own.
+        self._name = f"{name}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]}"
         self._keep = keep
         self._workers = workers
         self._processes = Processes(self._folder, end_with_parent=not keep)
-        self._held = contextlib.ExitStack()
+        self._held, self._claimed = contextlib.ExitStack(), False
         self._engine: Engine | None = None
         # The engine that has the cluster, for whoever ends it.
         self._record = self._folder / "engine.name"
@@ -140,9 +142,11 @@ class Kind:
         if isinstance(self._engine, OwnEngine):
             self._engine.stop()
         elif self._record.exists():
+            self._claim()
             self._engine = Engine(self._record.read_text())
             self._kind("delete")
         self._held.close()
+        self._claimed = False
         for name in ("kubeconfig", "kwok.kubeconfig", "ca.crt", self._config.name, self._record.name):
             (self._folder / name).unlink(missing_ok=True)
 
@@ -166,12 +170,13 @@ class Kind:
         return OwnEngine(self._folder)
 
     def _claim(self) -> None:
-        """The cluster's name is the same for all checkouts."""
-        file = cache().with_name("kind-clusters") / f"{self._name}.lock"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = self._held.enter_context(file.open("w"))
+        """PlaceError while another process starts, has or ends the cluster."""
+        if self._claimed:
+            return
+        lock = self._held.enter_context((self._folder / "lock").open("w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._claimed = True
         except BlockingIOError:
             raise PlaceError(f"the kind cluster {self._name} is in use by another run: wait for it") from None
 
