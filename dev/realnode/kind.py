@@ -55,11 +55,10 @@ class KindNode:
     The others are not in the cluster until they `join`, so that what asks for one node finds one.
     """
 
-    name: Final = f"{CLUSTER}-worker"
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._kind = Kind(folder, keep=False, name=CLUSTER, workers=WORKERS)
+        self.name = self._kind.nodes[0]
         self.kubeconfig = self._kind.kubeconfig
         self.places: dict[str, KindPlace] = {}
 
@@ -105,8 +104,8 @@ class KindNode:
     def leave(self, name: str) -> None:
         """Stop a worker's kubelet, and delete its Node."""
         self.systemctl(name, "stop")
-        control = f"{CLUSTER}-control-plane"
-        self._kind.engine.run("exec", control, "kubectl", "delete", "node", name, "--ignore-not-found")
+        delete = ("kubectl", "delete", "node", name, "--ignore-not-found")
+        self._kind.engine.run("exec", self._kind.control_plane, *delete)
 
     def systemctl(self, name: str, verb: str) -> None:
         """Start, stop or restart a worker's kubelet."""

@@ -23,7 +23,7 @@ from testbed import build
 from testbed.admin import Admin, Json
 from testbed.cluster import Cluster
 from testbed.components import MANAGED_BY_KWOK, write_kubeconfig
-from testbed.paths import STAGES
+from testbed.paths import CHECKOUT, STAGES, STATE
 from testbed.processes import Processes
 
 KIND_CLUSTER: Final = "caretaker-demo"
@@ -94,7 +94,7 @@ class Kind:
     def __init__(self, folder: Path, *, keep: bool, name: str = KIND_CLUSTER, workers: int = 0) -> None:
         self._folder = folder / "kind"
         # An engine serves all checkouts; each has clusters of its own.
-        self._name = f"{name}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]}"
+        self._name = f"{name}-{hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:6]}"
         self._keep = keep
         self._workers = workers
         self._processes = Processes(self._folder, end_with_parent=not keep)
@@ -112,11 +112,16 @@ class Kind:
         return self._engine
 
     @property
+    def control_plane(self) -> str:
+        """The name of the node that has the control plane."""
+        return f"{self._name}-control-plane"
+
+    @property
     def nodes(self) -> list[str]:
         """The names of the nodes that take pods."""
         numbers = ["", *(str(number) for number in range(2, self._workers + 1))]
         workers = [f"{self._name}-worker{number}" for number in numbers]
-        return workers if self._workers else [f"{self._name}-control-plane"]
+        return workers if self._workers else [self.control_plane]
 
     def start(self) -> None:
         """See Place."""
@@ -173,7 +178,8 @@ class Kind:
         """PlaceError while another process starts, has or ends the cluster."""
         if self._claimed:
             return
-        lock = self._held.enter_context((self._folder / "lock").open("w"))
+        STATE.mkdir(exist_ok=True)
+        lock = self._held.enter_context((STATE / f"{self._name}.lock").open("w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._claimed = True

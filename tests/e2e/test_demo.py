@@ -1,6 +1,5 @@
 """`make demo`, as somebody sees it who runs it, interrupts it or keeps it."""
 
-import fcntl
 import os
 import pty
 import re
@@ -201,6 +200,12 @@ def test_in_kind_it_brings_its_own_nodes_and_deletes_the_cluster(demo: Demo, tmp
         Processes(cluster.folder, end_with_parent=True).stop(["kwok"])  # the demo brings its own
         started = demo.start(env=variables)
         started.read_until("one pod on each of 20 nodes")
+        second = Demo(tmp_path / "second")
+        (second.folder / "kind").mkdir(parents=True)
+        (second.folder / "kind" / "engine.name").write_text("docker")  # of a run that was killed
+        code, text = second.start(env=variables).end()
+        assert code == 1
+        assert " is in use by another run: wait for it" in text
         started.process.send_signal(signal.SIGINT)
         assert started.end()[0] == 130
     lines = calls.read_text().splitlines()
@@ -208,23 +213,8 @@ def test_in_kind_it_brings_its_own_nodes_and_deletes_the_cluster(demo: Demo, tmp
         ["docker", word] for word in ("delete", "create", "delete")
     ]
     (name,) = {re.search(r"--name (\S+)", line)[1] for line in lines}  # type: ignore[index]
-    assert re.fullmatch("caretaker-demo-[0-9a-f]{6}", name), "a name of this folder's own"
+    assert re.fullmatch("caretaker-demo-[0-9a-f]{6}", name), "a name of this checkout's own"
     assert demo.nothing_is_left(), demo.left_running()
-
-
-def test_the_cluster_of_another_run_is_neither_used_nor_deleted(demo: Demo, tmp_path: Path) -> None:
-    calls, variables = in_kind(demo, tmp_path, Cluster(tmp_path / "behind-kind"))
-    folder = demo.folder / "kind"
-    folder.mkdir(parents=True)
-    (folder / "engine.name").write_text("docker")
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        code, text = demo.start(env=variables).end()
-    assert code == 1
-    (line,) = (line for line in text.splitlines() if line.startswith("DEMO FAILED: "))
-    assert line.endswith(" is in use by another run: wait for it")
-    assert not calls.exists()
-    assert (folder / "engine.name").exists()
 
 
 def test_an_unknown_cluster_is_refused(demo: Demo) -> None:
