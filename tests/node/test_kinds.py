@@ -12,7 +12,6 @@ from caretaker.api.names import LABEL_TASK
 from hoplab.options import MetadataOptions
 from realnode.kind import KindNode
 from realnode.metadata import MetadataService
-from realnode.node import Node
 from testbed.admin import Admin, Json, path
 from testbed.recorder import is_running
 from testing.aws import Aws
@@ -28,7 +27,7 @@ WAIT: Final = "import time; time.sleep(600)"
 
 
 async def test_the_pod_of_a_task_runs_and_its_log_can_be_read(
-    release: Release, node: Node | KindNode, admin: Admin
+    release: Release, node: KindNode, admin: Admin
 ) -> None:
     results = [{"name": "uid", "type": "Number"}]
     await admin.create(path("daemontasks", "default"), task("hello", results=results))
@@ -42,7 +41,7 @@ async def test_the_pod_of_a_task_runs_and_its_log_can_be_read(
 
 
 async def test_a_pod_that_the_node_has_no_room_for_is_rejected_and_the_node_runs_later(
-    release: Release, node: Node | KindNode, admin: Admin
+    release: Release, node: KindNode, admin: Admin
 ) -> None:
     """A scheduler that overlooks another pod binds the run; the kubelet knows better."""
     half = int((await admin.get(path("nodes", name=node.name)))["status"]["allocatable"]["cpu"]) / 2
@@ -106,7 +105,7 @@ async def test_an_object_in_a_bucket_becomes_a_refresh(
 
 
 @pytest.fixture
-async def instance(node: Node | KindNode, admin: Admin, ec2: Ec2) -> AsyncIterator[str]:
+async def instance(node: KindNode, admin: Admin, ec2: Ec2) -> AsyncIterator[str]:
     """The node's EC2 instance, with IMDSv1 open and a hop limit that ends at the node, and its metadata
     service."""
     (made,) = ec2.control.add_nodes(tags=TAGS, options=SLOW)
