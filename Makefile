@@ -165,20 +165,15 @@ slow: WORKERS := 6
 slow: program doubles gotools ## the tests that are not in `make test`: slow ones, tooling, recipes, other projects' tools
 	$(CLUSTERS) -m "slow and not random or soak" $(ALL_CLUSTERS) tests/unit tests/test_*.py $(PYTEST_ARGS)
 
-.PHONY: e2e-node
-e2e-node: program doubles gotools ## the operator on a real node, in the image of our Dockerfile; needs root on Linux
-	@$(PYTHON) -m realnode images
-	$(PYTHON) -m pytest tests/node $(PYTEST_ARGS)
-
 .PHONY: e2e-kind
-e2e-kind: program doubles gotools ## the same and more in a kind cluster with two workers, with or without a container engine; needs root on Linux
-	@$(PYTHON) -m realnode prepare-kind
-	E2E_CLUSTER=kind $(PYTHON) -m pytest tests/node --durations 8 $(PYTEST_ARGS)
+e2e-kind: program doubles gotools ## the operator in the image of our Dockerfile on real nodes: kind, with or without a container engine; needs root on Linux
+	@$(PYTHON) -m realnode prepare
+	$(PYTHON) -m pytest tests/node --durations 8 $(PYTEST_ARGS)
 
-# By itself and last: it measures seconds. Where the machine cannot run it that is said, and only CI fails.
+# By itself and last: it needs both cores. Where the machine cannot run it that is said, and only CI fails.
 .PHONY: node
 node: setup
-	@if $(PYTHON) -m realnode check; then $(MAKE) --no-print-directory e2e-node; else test -z "$${CI:-}"; fi
+	@if $(PYTHON) -m realnode check; then $(MAKE) --no-print-directory e2e-kind; else test -z "$${CI:-}"; fi
 
 define timed
 	@times=; for part in $(1); do \

@@ -192,11 +192,11 @@ class OwnEngine(Engine):
                 return
 
 
-def check(what: str, instead: str) -> Engine | None:
+def check(what: str, instead: str = "") -> Engine | None:
     """The engine that answers; None where one of our own can be started, for which packages are installed.
 
     NodeError where neither is, in a line that says what to do. what: what needs one. instead: what else to
-    do.
+    do, if anything.
     """
     said = []
     for name in ENGINES:
@@ -208,9 +208,10 @@ def check(what: str, instead: str) -> Engine | None:
         needs.check()
     except NodeError as error:
         lacking = "; ".join(str(error).splitlines())
+        ways = f"start one, become root, or {instead}" if instead else "start one, or become root"
         raise NodeError(
             f"{what} needs a container engine that answers ({'; '.join(said)}) or root on Linux, which starts"
-            f" one of its own ({lacking}): start one, become root, or {instead}"
+            f" one of its own ({lacking}): {ways}"
         ) from None
     return None
 

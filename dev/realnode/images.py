@@ -20,7 +20,6 @@ from typing import Final
 
 from awsdoubles.cached import ensure
 from realnode import archive
-from realnode.configs import PAUSE
 from realnode.errors import NodeError
 from realnode.needs import program
 from testbed import compiling
@@ -52,12 +51,12 @@ def version() -> str:
 
 
 def archives() -> list[Path]:
-    """The files to import: the pause image, and those of the Dockerfile as it is now."""
-    return [pause() / "pause.tar", *(_built() / f"{target}.tar" for target in TARGETS)]
+    """The files to import: those of the Dockerfile as it is now."""
+    return [_built() / f"{target}.tar" for target in TARGETS]
 
 
 def pause() -> Path:
-    """The folder with the pause image, `pause.tar`, and its one layer, `layer.tar`."""
+    """The folder with the one layer of the pause image, `layer.tar`."""
     sources = [_PAUSE / "go.mod", _PAUSE / "main.go"]
 
     def fill(folder: Path) -> None:
@@ -69,12 +68,9 @@ def pause() -> Path:
         )
         if done.returncode:
             raise NodeError(f"the pause image cannot be built: {done.stderr.strip()}\n{compiling.MEND_GO}")
-        layer = folder / "layer.tar"
-        layer.write_bytes(archive.tar({"pause": out.read_bytes()}, 0o755))
-        image = archive.Image(PAUSE, [layer], {"Entrypoint": ["/pause"]})
-        archive.write(folder / "pause.tar", [image], arch())
+        (folder / "layer.tar").write_bytes(archive.tar({"pause": out.read_bytes()}, 0o755))
 
-    depends_on = "\0".join([*(source.read_text() for source in sources), PAUSE, arch(), "layer.tar"])
+    depends_on = "\0".join([*(source.read_text() for source in sources), arch(), "layer.tar"])
     return ensure("node-pause", depends_on, fill, what="the pause image")
 
 

@@ -1,4 +1,4 @@
-"""Real nodes in a kind cluster: the same to a test as `node.Node`, and more of them.
+"""The real nodes of the tests, in a kind cluster.
 
 Inputs: a folder. An engine that answers builds the images, on the bases that the Dockerfile names; our own
 has no way to the network, and is given those of `images`. It needs root beside the engine: to end containers
@@ -28,7 +28,7 @@ CTR: Final = ("ctr", "--namespace", "k8s.io", "images")
 
 
 class KindPlace:
-    """The namespaces of one of kind's nodes, as `place.Place` has them."""
+    """The namespaces of one of kind's nodes, with `enter` and `run` of `place.Place`."""
 
     def __init__(self, pid: int, outside: str) -> None:
         self.pid = pid
@@ -165,7 +165,7 @@ def check() -> Engine | None:
 
     NodeError, in a line, where kind cannot be used.
     """
-    found = engine.check("a kind cluster", "run `make e2e-node`, which needs none")
+    found = engine.check("a kind cluster")
     if found is not None and (sys.platform != "linux" or os.geteuid()):
         raise NodeError(
             f"tests in kind need root on Linux beside {found.name}: a wire is laid into a node's network"

@@ -1,4 +1,4 @@
-"""What a real node needs of the machine, and what to do where it is missing.
+"""What a container engine of our own needs of the machine, and what to do where it is missing.
 
 Inputs: the PATH and the rights of this process. `missing` changes nothing; `install` calls apt-get.
 """
@@ -12,23 +12,17 @@ from typing import Final
 
 from realnode.errors import NodeError
 
-CNI_PLUGINS: Final = Path("/usr/lib/cni")
 # Program -> the Debian package that has it.
 TOOLS: Final = {
     "containerd": "containerd",
     "ctr": "containerd",
-    "runc": "runc",
-    "iptables": "iptables",
-    "conntrack": "conntrack",
     "buildah": "buildah",
     "mmdebstrap": "mmdebstrap",
-    "dnsmasq": "dnsmasq-base",
     "ip": "iproute2",
     "mount": "mount",
     "unshare": "util-linux",
     "nsenter": "util-linux",
 }
-PLUGINS_PACKAGE: Final = "containernetworking-plugins"
 # linux/capability.h
 CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 # Debian keeps some of these where only root's PATH looks.
@@ -51,14 +45,11 @@ def install(name: str) -> None:
 
 def absent() -> list[str]:
     """The Debian packages that have what is not there."""
-    packages = {package for tool, package in TOOLS.items() if shutil.which(tool, path=SEARCH) is None}
-    if not (CNI_PLUGINS / "bridge").exists():
-        packages.add(PLUGINS_PACKAGE)
-    return sorted(packages)
+    return sorted({package for tool, package in TOOLS.items() if shutil.which(tool, path=SEARCH) is None})
 
 
 def missing() -> list[str]:
-    """One line for each thing that keeps a node from running here; none when it can."""
+    """One line for each thing that keeps it from running here; none when it can."""
     lines = [*_rights()]
     if packages := absent():
         lines.append(f"programs: {_install_command(packages)}")

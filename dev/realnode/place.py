@@ -27,8 +27,6 @@ MOST: Final = 8
 START_SECONDS: Final = 10.0
 KEEPER: Final = "keeper"
 INSIDE: Final = "outside0"  # the wire's end in the node
-SERVICES: Final = "10.96.0.0/16"
-PODS: Final = "10.244.0.0/24"
 _INIT: Final = Path(__file__).with_name("init.py")
 
 
@@ -131,8 +129,6 @@ class Place:
             "link set lo up",
             f"address add {self.address}/30 dev {INSIDE}",
             f"link set {INSIDE} up",
-            # Not a way out: kube-proxy turns these into endpoints, but only of what has a route.
-            f"route add {SERVICES} via {self.outside}",
         ]
         self.run([ip, "-batch", "-"], "".join(f"{line}\n" for line in lines))
         settings = {"net/ipv4/ip_forward": 1, "net/bridge/bridge-nf-call-iptables": 1}

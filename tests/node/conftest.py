@@ -1,9 +1,7 @@
 """The operator as users install it, on a real node that is one for the run, with doubles of AWS beside it."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
-from typing import Final
 
 import pytest
 
@@ -12,29 +10,22 @@ from awsdoubles.gateway.server import StorageGateway
 from awsdoubles.ministack import MiniStack
 from realnode import images
 from realnode.kind import KindNode
-from realnode.node import Node
 from realnode.registry import Registry
 from testbed.admin import Admin, path
 from testing.aws import Aws
 from testing.recipes import HUB, PYTHON
 from testing.release import NAMESPACE, Release, complete
 
-KIND: Final = os.environ.get("E2E_CLUSTER") == "kind"
-# About the namespaces of the node without an engine; about two nodes.
-collect_ignore = ["test_testbed.py"] if KIND else ["test_nodes.py"]
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KindNode]:
+    """A kind cluster whose nodes have our images; fails with what is missing where it cannot run."""
+    with KindNode(tmp_path_factory.mktemp("node")) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node | KindNode]:
-    """A control plane and a real node that has our images; fails with what is missing where it cannot run."""
-    folder = tmp_path_factory.mktemp("node")
-    made = KindNode(folder) if KIND else Node(folder, images.archives())
-    with made as started:
-        yield started
-
-
-@pytest.fixture(scope="session")
-def ministack(node: Node | KindNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:
+def ministack(node: KindNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:
     """As the fixture of that name elsewhere, where the node's pods reach it."""
     server = MiniStack(tmp_path_factory.mktemp("ministack"))
     server.host = node.place.outside
@@ -43,7 +34,7 @@ def ministack(node: Node | KindNode, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
-def storage_gateway(node: Node | KindNode, ministack: MiniStack) -> Iterator[StorageGateway]:
+def storage_gateway(node: KindNode, ministack: MiniStack) -> Iterator[StorageGateway]:
     """Likewise, for the run."""
     double = StorageGateway(ministack.url)
     double.host = node.place.outside
@@ -52,7 +43,7 @@ def storage_gateway(node: Node | KindNode, ministack: MiniStack) -> Iterator[Sto
 
 
 @pytest.fixture(scope="session")
-def ec2(node: Node | KindNode) -> Iterator[Ec2]:
+def ec2(node: KindNode) -> Iterator[Ec2]:
     """Likewise, for the run."""
     double = Ec2()
     double.host = node.place.outside
@@ -61,7 +52,7 @@ def ec2(node: Node | KindNode) -> Iterator[Ec2]:
 
 
 @pytest.fixture
-def registry(node: Node | KindNode) -> Iterator[Registry]:
+def registry(node: KindNode) -> Iterator[Registry]:
     """The images of the recipes in place of Docker Hub: BusyBox for itself and nginx, ours for Python's."""
     double = Registry()
     double.host = node.place.outside
@@ -75,7 +66,7 @@ def registry(node: Node | KindNode) -> Iterator[Registry]:
 
 @pytest.fixture(scope="session")
 def _release(
-    node: Node | KindNode,
+    node: KindNode,
     ministack: MiniStack,
     storage_gateway: StorageGateway,
     ec2: Ec2,
@@ -99,7 +90,7 @@ def _release(
 
 
 @pytest.fixture
-async def admin(node: Node | KindNode) -> AsyncIterator[Admin]:
+async def admin(node: KindNode) -> AsyncIterator[Admin]:
     """A client with all rights."""
     async with node.admin() as client:
         yield client

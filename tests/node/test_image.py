@@ -6,7 +6,6 @@ import tomllib
 from typing import Any, Final
 
 from realnode.kind import KindNode
-from realnode.node import Node
 from testbed.admin import Admin, Json, path
 from testbed.paths import CHECKOUT
 from testing.cli import Cli
@@ -71,9 +70,7 @@ print(json.dumps({"uid": os.getuid(), "bill": bill}))
 """
 
 
-async def test_the_probes_image_lists_what_is_in_it(
-    release: Release, node: Node | KindNode, admin: Admin
-) -> None:
+async def test_the_probes_image_lists_what_is_in_it(release: Release, node: KindNode, admin: Admin) -> None:
     await admin.create(path("daemontasks", "default"), task("bill", PROBE, target="probe"))
     await Resource(admin, path("daemontasks", "default", "bill")).when(lambda body: stands(body, "Ready"))
     said = await Cli(node.kubeconfig, "default")("logs", "daemontask", "bill", "--nodes", node.name)

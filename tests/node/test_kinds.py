@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from awsdoubles.ec2.server import Ec2
 from awsdoubles.gateway.server import StorageGateway
+from caretaker.api.names import LABEL_TASK
 from hoplab.options import MetadataOptions
 from realnode.kind import KindNode
 from realnode.metadata import MetadataService
-from realnode.node import Node
-from testbed.admin import Admin, path
+from testbed.admin import Admin, Json, path
+from testbed.recorder import is_running
 from testing.aws import Aws
 from testing.cli import Cli
 from testing.customresource import Resource, stands
@@ -22,9 +23,11 @@ from testing.nodetasks import task
 from testing.refreshing import Refreshing
 from testing.release import NAMESPACE, Release
 
+WAIT: Final = "import time; time.sleep(600)"
+
 
 async def test_the_pod_of_a_task_runs_and_its_log_can_be_read(
-    release: Release, node: Node | KindNode, admin: Admin
+    release: Release, node: KindNode, admin: Admin
 ) -> None:
     results = [{"name": "uid", "type": "Number"}]
     await admin.create(path("daemontasks", "default"), task("hello", results=results))
@@ -35,6 +38,53 @@ async def test_the_pod_of_a_task_runs_and_its_log_can_be_read(
     rows = (await cli("status", "daemontask", "hello", "-o", "json")).json["nodes"]
     (row,) = (row for row in rows if row["node"] == node.name)
     assert (row["state"], row["results"]) == ("succeeded", {"uid": 65532})
+
+
+async def test_a_pod_that_the_node_has_no_room_for_is_rejected_and_the_node_runs_later(
+    release: Release, node: KindNode, admin: Admin
+) -> None:
+    """A scheduler that overlooks another pod binds the run; the kubelet knows better."""
+    half = int((await admin.get(path("nodes", name=node.name)))["status"]["allocatable"]["cpu"]) / 2
+    template = task("busy", WAIT, pod={"nodeName": node.name})["spec"]["template"]["spec"]
+    template["containers"][0]["resources"] = {"requests": {"cpu": str(half)}}
+    busy = path("pods", "default", "busy")
+    await admin.create(path("pods", "default"), {"metadata": {"name": "busy"}, "spec": template})
+    await admin.wait_for(busy, is_running)
+
+    body = task("crowded", pod={"schedulerName": "overlooks"}, backoffLimit=0)
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = template["containers"][0]["resources"]
+    await admin.create(path("daemontasks", "default"), body)
+    crowded = Resource(admin, path("daemontasks", "default", "crowded"))
+    await bind(admin, "crowded", node.name)
+    held = await crowded.when(lambda found: bool(found["status"].get("blockedNodes")))
+    (blocked,) = held["status"]["blockedNodes"]
+    assert (blocked["nodeName"], blocked["reason"], held["status"]["failed"]) == (node.name, "OutOfcpu", 0)
+
+    await admin.delete(busy, grace=1)
+    await admin.wait_gone(busy)
+    await bind(admin, "crowded", node.name)
+    done = await crowded.when(lambda found: stands(found, "Ready"))
+    assert (done["status"]["succeeded"], done["status"]["failed"]) == (1, 0)
+    await crowded.delete()
+    await admin.wait_gone(crowded.url)
+
+
+async def bind(admin: Admin, name: str, node: str) -> None:
+    """The part of a scheduler: the task's next pod, bound to the node."""
+
+    def waiting(pods: list[Json]) -> bool:
+        return any("nodeName" not in pod["spec"] for pod in pods)
+
+    pods = await admin.wait_for_all(path("pods", "default"), waiting, labels=f"{LABEL_TASK}={name}")
+    (pod,) = (pod for pod in pods if "nodeName" not in pod["spec"])
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    bound = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod["metadata"]["name"]},
+        "target": target,
+    }
+    await admin.create(f"{path('pods', 'default', pod['metadata']['name'])}/binding", bound)
 
 
 async def test_an_object_in_a_bucket_becomes_a_refresh(
@@ -55,7 +105,7 @@ async def test_an_object_in_a_bucket_becomes_a_refresh(
 
 
 @pytest.fixture
-async def instance(node: Node | KindNode, admin: Admin, ec2: Ec2) -> AsyncIterator[str]:
+async def instance(node: KindNode, admin: Admin, ec2: Ec2) -> AsyncIterator[str]:
     """The node's EC2 instance, with IMDSv1 open and a hop limit that ends at the node, and its metadata
     service."""
     (made,) = ec2.control.add_nodes(tags=TAGS, options=SLOW)

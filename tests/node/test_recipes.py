@@ -12,7 +12,6 @@ from hoplab.options import MetadataOptions
 from realnode import images
 from realnode.kind import KindNode
 from realnode.metadata import MetadataService
-from realnode.node import Node
 from realnode.registry import Registry
 from testbed.admin import Admin, Json, path
 from testing.aws import Aws
@@ -69,7 +68,7 @@ def figures(task: Json) -> dict[str, Json]:
 
 async def test_recipes_do_their_work_on_the_node(
     release: Release,
-    node: Node | KindNode,
+    node: KindNode,
     admin: Admin,
     registry: Registry,
     namespaces: dict[str, str],
@@ -109,7 +108,7 @@ async def test_recipes_do_their_work_on_the_node(
 
 
 async def test_a_job_mends_the_objects_of_a_bucket(
-    release: Release, node: Node | KindNode, admin: Admin, aws: Aws, storage_gateway: StorageGateway
+    release: Release, node: KindNode, admin: Admin, aws: Aws, storage_gateway: StorageGateway
 ) -> None:
     """In the operator's own namespace, which admits restricted pods alone and is granted its queue."""
     source = aws.source()

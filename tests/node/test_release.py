@@ -11,7 +11,6 @@ from awsdoubles.ec2.server import Ec2
 from awsdoubles.gateway.server import StorageGateway
 from caretaker.api.names import LABEL_TASK
 from realnode.kind import KindNode
-from realnode.node import Node
 from testbed.admin import Admin, Json, path
 from testbed.paths import CHECKOUT
 from testbed.recorder import PodRecorder
@@ -33,7 +32,7 @@ TAINTS: Final = [{"key": "fake", "effect": "NoSchedule"}]
 
 
 @pytest.fixture
-async def compliant(node: Node | KindNode, admin: Admin, ec2: Ec2) -> None:
+async def compliant(node: KindNode, admin: Admin, ec2: Ec2) -> None:
     """The node is an EC2 instance with the hop limit that a policy of these tests asks for."""
     instance = await instance_of(admin, node.name, ec2.control)
     ec2.control.put_options([instance], HttpPutResponseHopLimit=HOP_LIMIT)

@@ -24,7 +24,6 @@ import chart
 import gotools
 from realnode.containers import processes
 from realnode.kind import KindNode
-from realnode.node import Node
 from testbed import build
 from testbed.admin import Admin, Json, path
 from testbed.paths import CHECKOUT
@@ -105,7 +104,7 @@ class PodLogs:
 class Release:
     """One release. `values` are written to a file that every install and upgrade is given."""
 
-    def __init__(self, node: Node | KindNode, folder: Path, values: Mapping[str, Any]) -> None:
+    def __init__(self, node: KindNode, folder: Path, values: Mapping[str, Any]) -> None:
         self.node = node
         self.installed = False
         self._values = folder / "values.yaml"
