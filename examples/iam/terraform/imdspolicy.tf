@@ -19,6 +19,7 @@ data "aws_iam_policy_document" "imdspolicy" {
       "autoscaling:DescribeAutoScalingGroups",
       "ec2:DescribeLaunchTemplateVersions",
       "ec2:DescribeTags",
+      "ec2:GetInstanceMetadataDefaults",
     ]
     resources = ["*"]
 

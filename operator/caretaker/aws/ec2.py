@@ -110,6 +110,21 @@ class DescribeTagsResult(TypedDict, total=False):
     NextToken: str
 
 
+class AccountDefaults(TypedDict, total=False):
+    """Members of InstanceMetadataDefaultsResponse; an option without a preference is absent."""
+
+    HttpTokens: str
+    HttpPutResponseHopLimit: int
+    HttpEndpoint: str
+    InstanceMetadataTags: str
+
+
+class GetInstanceMetadataDefaultsResult(TypedDict, total=False):
+    """The account's defaults for new instances of the region."""
+
+    AccountLevel: AccountDefaults
+
+
 class Ec2(Protocol):
     """Amazon EC2."""
 
@@ -133,6 +148,9 @@ class Ec2(Protocol):
         self, *, Filters: Sequence[Filter] = ..., MaxResults: int = ..., NextToken: str = ...
     ) -> DescribeTagsResult:
         """One page; resources that are not there are left out."""
+
+    async def get_instance_metadata_defaults(self) -> GetInstanceMetadataDefaultsResult:
+        """Those of the account in the client's region."""
 
 
 class ModifyResult(TypedDict, total=False):

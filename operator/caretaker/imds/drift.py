@@ -5,7 +5,7 @@ Closing ("tightening") is the opposite. A hop limit of 1 with optional tokens is
 pods and open to IMDSv1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,7 @@ from caretaker.imds.merge import DesiredOption
 
 HOP_LIMIT: Final = "httpPutResponseHopLimit"
 _UNKNOWN: Final = "unknown"
+_NONE: Final = Options()
 # Values of spec.safety.allowLoosening and allowTightening.
 _NAMES: Final = {
     "httpPutResponseHopLimit": "HopLimit",
@@ -57,6 +58,33 @@ def _change(field: str, current: Any, desired: DesiredOption) -> OptionChange:
     return OptionChange(
         field, current, desired.value, desired.policy, loosens, name if closes(current, desired.value) else ""
     )
+
+
+def without_inherited(
+    differs: Iterable[OptionChange], defaults: Options
+) -> tuple[tuple[OptionChange, ...], str]:
+    """The differences of a launch source but for unset options that an instance gets from the account's
+    `defaults` as desired; and these, in words."""
+    account = dict(defaults.given())
+    left: list[OptionChange] = []
+    inherited: list[OptionChange] = []
+    for one in differs:
+        same = one.current is None and account.get(one.field) == one.desired
+        (inherited if same else left).append(one)
+    names = ", ".join(f"{one.field} {one.desired}" for one in inherited)
+    return tuple(left), names and f"not set, the account's default: {names}"
+
+
+def differences(differs: Iterable[OptionChange], defaults: Options = _NONE) -> str:
+    """In words. `defaults`: the account's, which an instance gets for an unset option."""
+    account = dict(defaults.given())
+    shown = []
+    for one in differs:
+        has = "not set" if one.current is None else str(one.current)
+        if one.current is None and one.field in account:
+            has += f" (the account's default is {account[one.field]})"
+        shown.append(f"{one.field} is {has}, should be {one.desired}")
+    return ", ".join(shown)
 
 
 def opens(current: Any, desired: Any) -> bool:

@@ -3,9 +3,9 @@
 Inputs: AWS and the API server, the members of the cluster. As in inventory.py there is one lock for each
 identity and region, and policies that ask at the same moment share one answer. DescribeAutoScalingGroups is
 asked for 100 names at once, DescribeLaunchTemplateVersions once for a template, DescribeTags once for 100 of
-them, and the EC2NodeClasses are listed once; each only if a node of the policy that asks comes from such a
-source. It decides nothing and changes nothing; failed reads are reported, and the audit of instances
-goes on without it.
+them, GetInstanceMetadataDefaults once where a version leaves an option unset, and the EC2NodeClasses are
+listed once; each only if a node of the policy that asks comes from such a source. It decides nothing and
+changes nothing; failed reads are reported, and the audit of instances goes on without it.
 """
 
 import logging
@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.imds import Aws as AwsOfPolicy
-from caretaker.api.imds import Options
+from caretaker.api.imds import Options, described_options
 from caretaker.api.objects import WireMeta
 from caretaker.aws.ec2 import AutoScaling, Ec2, LaunchTemplateVersion
 from caretaker.aws.errors import AwsError
@@ -45,6 +45,8 @@ NAMES: Final = 100  # groups of one call: DescribeAutoScalingGroups' largest pag
 IDS: Final = 100  # values of a filter: the vendor's limit is 200 in a call, in all filters
 PAGE: Final = 200  # DescribeLaunchTemplateVersions' own limit
 TAGS: Final = 1000  # DescribeTags' own limit
+# The options that an account can have defaults for ("ModifyInstanceMetadataDefaults").
+DEFAULTED: Final = {"HttpTokens", "HttpPutResponseHopLimit", "HttpEndpoint", "InstanceMetadataTags"}
 # The newest first: Karpenter served v1beta1 alone before version 1.0.
 NODE_CLASSES: Final = tuple(f"/apis/karpenter.k8s.aws/{v}/ec2nodeclasses" for v in ("v1", "v1beta1"))
 
@@ -89,10 +91,11 @@ class _RegionCache(SharedRead):
         self.groups: dict[str, ScalingGroup | None] = {}
         self.templates: dict[str, Template | None] = {}
         self.asked: dict[str, set[str]] = {}  # versions of each template
+        self.defaults: Options | None = None
 
     def forget(self) -> None:
         """All is asked for again."""
-        self.groups, self.templates, self.asked = {}, {}, {}
+        self.groups, self.templates, self.asked, self.defaults = {}, {}, {}, None
         self.at = time.monotonic()
 
     def with_groups(self, needs: Needs) -> dict[str, set[str]]:
@@ -118,7 +121,16 @@ class _RegionCache(SharedRead):
 
     def complete(self, needs: Needs) -> bool:
         """Whether there is nothing to ask for."""
-        return needs.groups <= self.groups.keys() and not self.lacking(needs) and not self.untagged()
+        known = needs.groups <= self.groups.keys() and not self.lacking(needs) and not self.untagged()
+        return known and not self.lacks_defaults()
+
+    def lacks_defaults(self) -> bool:
+        """Whether the account's defaults count and are not known."""
+        return self.defaults is None and any(
+            DEFAULTED - version.block.keys()
+            for template in self.templates.values()
+            for version in (template.versions.values() if template is not None else ())
+        )
 
 
 class _Classes(SharedRead):
@@ -161,17 +173,19 @@ class LaunchTemplateProvider:
         needs = needs_of(mine)
         groups: dict[tuple[str, str], ScalingGroup | None] = {}
         templates: dict[tuple[str, str], Template | None] = {}
+        defaults: dict[str, Options] = {}
         problems: list[AwsError | ApiError] = []
         for region, own in sorted(needs.items()):
             cache = await self._region(aws, region, own, every, max_age)
             groups |= {(region, name): group for name, group in cache.groups.items()}
             templates |= {(region, name): template for name, template in cache.templates.items()}
+            defaults |= {region: cache.defaults} if cache.defaults is not None else {}
             problems += [cache.problem] if cache.problem is not None else []
         classes = None
         if any(own.classes for own in needs.values()):
             classes = await self._node_classes(max_age)
             problems += [self._classes.problem] if self._classes.problem is not None else []
-        return LaunchResult(LaunchSnapshot(groups, templates, classes), tuple(problems))
+        return LaunchResult(LaunchSnapshot(groups, templates, classes, defaults), tuple(problems))
 
     def clear(self) -> None:
         """Another process may have changed everything."""
@@ -228,6 +242,13 @@ class LaunchTemplateProvider:
                 cache.templates[name] = await self._template(ec2, name, numbers)
                 cache.asked[name] = numbers
             await self._tags(cache, ec2)
+        except AwsError as error:
+            problem = problem or error
+        try:
+            if cache.lacks_defaults():
+                self.calls += 1
+                account = await ec2.get_instance_metadata_defaults()
+                cache.defaults = described_options(account.get("AccountLevel") or {})
         except AwsError as error:
             problem = problem or error
         cache.done(problem, self._scale)

@@ -76,12 +76,14 @@ class LaunchSnapshot(msgspec.Struct, frozen=True):
 
     groups, templates  by (region, name or id)
     classes            Karpenter's EC2NodeClasses by name; None = not read
+    defaults           the account's, by region
     problems           of each read that failed: its message
     """
 
     groups: Mapping[tuple[str, str], ScalingGroup | None] = {}
     templates: Mapping[tuple[str, str], Template | None] = {}
     classes: Mapping[str, Options] | None = None
+    defaults: Mapping[str, Options] = {}
     problems: tuple[str, ...] = ()
 
 

@@ -2,9 +2,9 @@
 
 NodeSources (groups of like nodes, with the wanted options) and LaunchSnapshot -> Findings.
 
-    Compliant    every option that this policy decides is set as it should be
+    Compliant    every option that this policy decides is set as it should be, or is the account's default
     Drifted      one is set to another value
-    Unset        one is not set: the account's or the AMI's default applies, which is not inferred
+    Unset        one is not set: another default of the account applies, or the AMI's, which is not inferred
     EKSOwned     EKS made the launch template by itself, and it is not as it should be; it must not be edited
     IaCOwned     not as it should be, and a CloudFormation stack would set it back
     Ephemeral    Karpenter's launch templates come and go, and no EC2NodeClass of theirs is in this cluster
@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus, ec2_name
-from caretaker.imds.drift import OptionChange, changes
+from caretaker.imds.drift import OptionChange, changes, differences, without_inherited
 from caretaker.imds.launching import DEFAULT, LATEST, LaunchSnapshot, ScalingGroup, Template, TemplateRef
 from caretaker.imds.merge import DesiredOption
 from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource
@@ -27,6 +27,7 @@ from caretaker.imds.remediation import NewVersion, Script, patch_node_class
 MAX_MESSAGE: Final = 1024
 SHOWN: Final = 3
 _NOT_SEEN: Final = "the launch template could not be looked at"
+_NO_DEFAULTS: Final = Options()
 # The worst first: that of a group's sources is shown.
 _ORDER: Final[tuple[SourceState, ...]] = (
     "Drifted",
@@ -154,7 +155,7 @@ class _SourceChecker:
         # Karpenter has no such field, and sets it to disabled on all that it launches.
         cannot = [one for one in differs if one.field == "instanceMetadataTags"]
         target, contested = self._target(("class", name), differs)
-        message = _differences(differs)
+        message = differences(differs)
         if cannot:
             message += "; an EC2NodeClass cannot set instanceMetadataTags"
         target.pop("instanceMetadataTags", None)
@@ -188,7 +189,7 @@ class _SourceChecker:
             "launch template of your own"
         )
         if version is not None:
-            message = f"{_differences(differs)}; {message}"
+            message = f"{differences(differs)}; {message}"
         return msgspec.structs.replace(of, message=message)
 
     def _eks_template(self, launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:
@@ -229,7 +230,8 @@ class _SourceChecker:
             message = "has a launch configuration, which cannot be changed: give it a launch template"
             message = f"the Auto Scaling group {message if group is not None else 'is not there any more'}"
             return msgspec.structs.replace(of, state="Unsupported", message=message)
-        found = {ref: self._launched(region, ref, desired) for ref in group.templates}
+        defaults = self._launching.defaults.get(region, _NO_DEFAULTS)
+        found = {ref: self._launched(region, ref, desired, defaults) for ref in group.templates}
         worst = min(found.values(), key=lambda one: _ORDER.index(one.status.state))
         status = msgspec.structs.replace(worst.status, auto_scaling_group=name)
         if status.state not in FIXABLE or any(one.no_command for one in found.values()):
@@ -248,7 +250,13 @@ class _SourceChecker:
 
     # ---------------------------------------------------------------- launch templates
 
-    def _launched(self, region: str, ref: TemplateRef, desired: Mapping[str, DesiredOption]) -> "_Launched":
+    def _launched(
+        self,
+        region: str,
+        ref: TemplateRef,
+        desired: Mapping[str, DesiredOption],
+        defaults: Options = _NO_DEFAULTS,
+    ) -> "_Launched":
         of = SourceStatus("Unknown", ref.template, ref.version)
         key = (region, ref.template)
         if key not in self._launching.templates:
@@ -259,18 +267,17 @@ class _SourceChecker:
             what = f"version {ref.version} of it" if template is not None else "the launch template"
             message = f"{what} is not there any more: nothing can be launched"
             return _Launched(msgspec.structs.replace(of, state="Unsupported", message=message))
-        differs = changes(version.options, desired)
+        differs, inherited = without_inherited(changes(version.options, desired), defaults)
         of = msgspec.structs.replace(of, launch_template=template.id, state=_state(differs))
         if not differs:
-            return _Launched(of)
+            return _Launched(msgspec.structs.replace(of, message=inherited))
+        shown = differences(differs, defaults)
         target, contested = self._target(("template", *key, ref.version), differs)
         new = _reusing(NewVersion(template, version, target))
         contested = contested or self._displaced((*key, ref.version), new)
-        message = "; ".join(filter(None, (_differences(differs), _follow(ref), contested)))
+        message = "; ".join(filter(None, (shown, _follow(ref), contested)))
         if template.stack:
-            message = (
-                f"{_differences(differs)}; it belongs to CloudFormation stack {template.stack}: change that"
-            )
+            message = f"{shown}; it belongs to CloudFormation stack {template.stack}: change that"
             of = msgspec.structs.replace(of, state="IaCOwned")
         of = msgspec.structs.replace(of, message=message)
         return _Launched(of, differs, new, no_command=bool(contested or template.stack))
@@ -390,10 +397,3 @@ def _state(differs: Sequence[OptionChange]) -> SourceState:
     if not differs:
         return "Compliant"
     return "Unset" if all(one.current is None for one in differs) else "Drifted"
-
-
-def _differences(differs: Iterable[OptionChange]) -> str:
-    return ", ".join(
-        f"{one.field} is {'not set' if one.current is None else one.current}, should be {one.desired}"
-        for one in differs
-    )

@@ -243,11 +243,12 @@ async def test_all_policies_share_one_look_each_resync_and_a_quiet_time_has_none
     for name in ("a", "b"):
         await launched(fleet, name, template, "$Latest")
     await seen(fleet, 2)  # one that comes to be known later would be asked for by itself
-    calls = ("DescribeAutoScalingGroups", "DescribeLaunchTemplateVersions", "DescribeTags")
+    described = ("DescribeAutoScalingGroups", "DescribeLaunchTemplateVersions", "DescribeTags")
+    calls = (*described, "GetInstanceMetadataDefaults")
     policies = [await fleet.create(f"p{n}", resyncInterval="24h") for n in range(3)]
     for policy in policies:
         await policy.condition("SourcesCompliant", "True")
-    assert [len(fleet.control.calls(name)) for name in calls] == [1, 1, 1]
+    assert [len(fleet.control.calls(name)) for name in calls] == [1, 1, 1, 1]
     for policy in policies:
         await policy.edit(resyncInterval=RESYNC)
     fleet.control.put_template("workers", [BAD])
@@ -265,6 +266,7 @@ async def test_all_policies_share_one_look_each_resync_and_a_quiet_time_has_none
         ("DescribeAutoScalingGroups", "autoscaling:DescribeAutoScalingGroups"),
         ("DescribeLaunchTemplateVersions", "ec2:DescribeLaunchTemplateVersions"),
         ("DescribeTags", "ec2:DescribeTags"),
+        ("GetInstanceMetadataDefaults", "ec2:GetInstanceMetadataDefaults"),
     ],
 )
 async def test_a_denied_action_is_named_while_the_instances_are_audited(
@@ -278,11 +280,29 @@ async def test_a_denied_action_is_named_while_the_instances_are_audited(
     assert f"allow {action} to the identity that spec.aws names" in told["message"]
     await policy.summary(nodes=1, compliant=1)
     await policy.condition("Ready", "True", "Audited")
-    if operation != "DescribeTags":  # whether a stack has it does not matter while it complies
+    # Neither a stack nor the account's defaults matter while the template itself complies.
+    if operation not in ("DescribeTags", "GetInstanceMetadataDefaults"):
         await policy.condition("SourcesCompliant", "Unknown", "SourcesUnknown")
     fleet.control.allow(operation)
     await policy.condition("PermissionOK", "True", "Permitted")
     await policy.condition("SourcesCompliant", "True", "SourcesCompliant")
+
+
+async def test_an_unset_option_is_the_accounts_default_and_so_are_the_next_nodes(fleet: Fleet) -> None:
+    hops = {"HttpPutResponseHopLimit": 2}
+    template = str(fleet.control.put_template("workers", [{"MetadataOptions": hops}])["id"])
+    await launched(fleet, "spot", template, "$Latest")
+    fleet.control.defaults(HttpTokens="required")
+    policy = await fleet.create(resyncInterval=RESYNC)
+    found = await policy.when(lambda f: states(f) == {"spot": "Compliant"})
+    assert sources(found)["spot"]["message"] == "not set, the account's default: httpTokens required"
+    await policy.condition("SourcesCompliant", "True")
+    launched_now = fleet.control.add_nodes(1, group="spot")[0]["options"]
+    assert {**launched_now, **GOOD} == launched_now
+    fleet.control.defaults(HttpTokens="optional")
+    found = await policy.when(lambda f: states(f) == {"spot": "Unset"})
+    assert "(the account's default is optional)" in sources(found)["spot"]["message"]
+    await policy.condition("SourcesCompliant", "False", "SourcesDrifted")
 
 
 @pytest.mark.parametrize("served", URLS)

@@ -19,7 +19,12 @@ from testing.clock import Clock
 
 HERE = "eu-west-1"
 FRESH = 900.0
-GOOD = {"HttpTokens": "required"}
+GOOD = {
+    "HttpTokens": "required",
+    "HttpPutResponseHopLimit": 2,
+    "HttpEndpoint": "enabled",
+    "InstanceMetadataTags": "disabled",
+}
 DENIED = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation")
 
 
@@ -30,6 +35,8 @@ class Cloud:
         self.groups: dict[str, tuple[str, str]] = {}  # name -> template, version
         self.templates: dict[str, int] = {"lt-1": 3}  # id -> latest; the default is 1
         self.stacks: dict[str, str] = {}
+        self.options: dict[str, Any] = GOOD  # of all templates
+        self.defaults: dict[str, Any] = {}  # of the account
         self.calls: list[tuple[str, Any]] = []
         self.errors: dict[str, Exception] = {}
         self.classes: dict[str, dict[str, Any]] = {}
@@ -74,7 +81,7 @@ class Cloud:
                 "LaunchTemplateId": name,
                 "VersionNumber": number,
                 "DefaultVersion": number == 1,
-                "LaunchTemplateData": {"MetadataOptions": GOOD},
+                "LaunchTemplateData": {"MetadataOptions": self.options},
             }
             for number in sorted(numbers)
         ]
@@ -85,6 +92,10 @@ class Cloud:
         assert keys == ["aws:cloudformation:stack-name"]
         self._call("tags", list(ids))
         return {"Tags": [{"ResourceId": i, "Value": self.stacks[i]} for i in ids if i in self.stacks]}
+
+    async def get_instance_metadata_defaults(self) -> Any:
+        self._call("defaults", None)
+        return {"AccountLevel": {"ManagedBy": "account", **self.defaults}}
 
     async def list(self, path: str, kind: Any) -> Any:
         self._call("classes", path)
@@ -268,6 +279,42 @@ async def test_a_denied_action_is_told_and_waited_out_while_the_rest_is_known(
     assert found.problems == ()
     assert sorted(name for _, name in found.launching.templates) == ["lt-1", "lt-2"]
     assert {one.stack for one in found.launching.templates.values() if one} == {""}
+
+
+@pytest.mark.parametrize("unset", sorted(GOOD))
+async def test_the_accounts_defaults_are_read_once_a_resync_where_an_option_is_not_set(
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock, unset: str
+) -> None:
+    cloud.groups = {"a": ("lt-1", "$Latest"), "b": ("lt-1", "$Latest")}
+    await get(provider, member(group="a"))
+    assert [operation for operation, _ in cloud.calls] == ["groups", "versions", "tags"]
+    cloud.options = {name: value for name, value in GOOD.items() if name != unset}
+    for value in ("optional", "required"):
+        cloud.defaults = {"HttpTokens": value, "HttpTokensEnforced": "disabled"}
+        clock.now += FRESH
+        cloud.calls.clear()
+        for _ in range(2):
+            found = await get(provider, member(group="a"), every=(member(group="b"),))
+        assert [operation for operation, _ in cloud.calls].count("defaults") == 1
+        assert found.launching.defaults == {HERE: Options(http_tokens=value)}  # type: ignore[arg-type]
+    assert provider.calls == 3 + 2 * 4
+
+
+async def test_denied_defaults_are_told_and_waited_out_while_the_rest_is_known(
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock
+) -> None:
+    cloud.groups, cloud.options = {"a": ("lt-1", "$Latest")}, {}
+    cloud.errors["defaults"] = DENIED
+    for _ in range(2):
+        found = await get(provider, member(group="a"))
+        assert found.problems == (DENIED,)
+        assert found.launching.defaults == {}
+        assert [one.stack for one in found.launching.templates.values() if one] == [""]
+    assert [operation for operation, _ in cloud.calls] == ["groups", "versions", "tags", "defaults"]
+    cloud.errors.clear()
+    clock.now += 15
+    found = await get(provider, member(group="a"))
+    assert (found.problems, found.launching.defaults) == ((), {HERE: Options()})
 
 
 async def test_node_classes_are_listed_once_a_resync_and_may_come_later(

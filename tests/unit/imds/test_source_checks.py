@@ -280,6 +280,61 @@ def test_state_and_command(
     assert (made.launch_templates, made.node_classes) == counts
 
 
+DEFAULTS = {HERE: Options(http_tokens="required", instance_metadata_tags="enabled")}
+
+
+def test_an_option_that_is_not_set_is_that_of_the_account() -> None:
+    made = found(known(template(UNSET), group=of_group("$Latest"), defaults=DEFAULTS))
+    source = made.groups[SPOT]
+    assert (source.state, source.mend) == ("Compliant", "")
+    assert source.message == "not set, the account's default: httpTokens required"
+    assert (made.launch_templates, made.wrong) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("block", "defaults", "state", "message"),
+    [
+        pytest.param(
+            UNSET,
+            {HERE: Options(http_tokens="optional")},
+            "Unset",
+            "httpTokens is not set (the account's default is optional), should be required",
+            id="another default",
+        ),
+        pytest.param(
+            {},
+            DEFAULTS,
+            "Unset",
+            "httpPutResponseHopLimit is not set, should be 2",
+            id="one of two is the default",
+        ),
+        pytest.param(
+            {"HttpPutResponseHopLimit": 1},
+            DEFAULTS,
+            "Drifted",
+            "httpPutResponseHopLimit is 1, should be 2",
+            id="the template's own value wins",
+        ),
+        pytest.param(
+            UNSET,
+            {"us-east-1": DEFAULTS[HERE]},
+            "Unset",
+            "httpTokens is not set, should be required",
+            id="defaults of another region",
+        ),
+    ],
+)
+def test_other_defaults_of_the_account_are_named(block: Any, defaults: Any, state: str, message: str) -> None:
+    source = found(known(template(block), group=of_group("$Latest"), defaults=defaults)).groups[SPOT]
+    assert (source.state, source.message) == (state, message)
+    assert DATA in source.mend, "the new version does not rely on the account"
+
+
+def test_for_a_node_group_of_eks_no_default_is_inferred() -> None:
+    source = found(known(template(UNSET), defaults=DEFAULTS), APPS, **MINE).groups[APPS]  # type: ignore[arg-type]
+    assert source.state == "Unset"
+
+
 def test_what_is_wrong_is_told_by_option_with_what_follows_from_the_mend() -> None:
     told = found(known(template({"HttpPutResponseHopLimit": 1}), group=of_group("$Default"))).groups[SPOT]
     assert told == SourceStatus(
