@@ -7,7 +7,6 @@ asked to be detached, not when the process that started it is killed.
 
 import asyncio
 import fcntl
-import json
 import random
 import shutil
 import socket
@@ -23,7 +22,7 @@ from typing import Any, Final, Self
 import yaml
 
 from testbed import build, kwok, pki
-from testbed.admin import Admin, Json, path
+from testbed.admin import Admin, path
 from testbed.components import (
     DEFAULT_CONTROLLER_QPS,
     DEFAULT_SCHEDULER_QPS,
@@ -290,27 +289,16 @@ class Cluster:
 
     def _answers(self, url: str) -> bool:
         try:
-            return self._send("GET", url, timeout=ANSWER_SECONDS)[0] == 200
+            return self._call("GET", url, timeout=ANSWER_SECONDS) == 200
         except OSError:  # urllib's own errors, HTTP statuses from 400 on included, are OSErrors
             return False
 
-    def _get(self, url: str) -> Json | None:
-        try:
-            _, body = self._send("GET", url)
-        except OSError:
-            return None
-        found: Json = json.loads(body)
-        return found
-
-    def _call(self, method: str, url: str) -> int:
-        return self._send(method, url)[0]
-
-    def _send(self, method: str, url: str, timeout: float = 10) -> tuple[int, bytes]:
+    def _call(self, method: str, url: str, timeout: float = 10) -> int:
         headers = {"Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(self.url + url, headers=headers, method=method)
         context = ssl.create_default_context(cafile=str(self.ca))
         with urllib.request.urlopen(request, context=context, timeout=timeout) as response:
-            return int(response.status), response.read()
+            return int(response.status)
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + START_TIMEOUT

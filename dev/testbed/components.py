@@ -47,14 +47,12 @@ class Layout:
     controller_qps: int = DEFAULT_CONTROLLER_QPS
     node_lease_seconds: int = NODE_LEASE_SECONDS
     audit: bool = False
-    # Where the API server listens. One that is not loopback is what the `kubernetes` Service leads to.
-    address: str = "127.0.0.1"
     kubernetes: str = ""  # such as 1.34; empty for the newest that is known
 
     @property
     def url(self) -> str:
         """The API server's address."""
-        return f"https://{self.address}:{self.ports.apiserver}"
+        return f"https://127.0.0.1:{self.ports.apiserver}"
 
     @property
     def audit_log(self) -> Path:
@@ -153,18 +151,17 @@ def _etcd(layout: Layout) -> list[str]:
 
 def _apiserver(layout: Layout) -> list[str]:
     credentials = layout.credentials
-    # An address is wanted for the `kubernetes` Service and must not be loopback; one from
-    # RFC 5737 spares the search for an interface, which fails on a machine without a network.
-    advertised = "192.0.2.1" if layout.address == "127.0.0.1" else layout.address
     audit = [
         f"--audit-policy-file={layout.folder / 'config' / 'audit.yaml'}",
         f"--audit-log-path={layout.audit_log}",
     ]
     return [
         f"--etcd-servers=http://127.0.0.1:{layout.ports.etcd}",
-        f"--bind-address={layout.address}",
+        "--bind-address=127.0.0.1",
         f"--secure-port={layout.ports.apiserver}",
-        f"--advertise-address={advertised}",
+        # An address is wanted for the `kubernetes` Service and must not be loopback; one from
+        # RFC 5737 spares the search for an interface, which fails on a machine without a network.
+        "--advertise-address=192.0.2.1",
         f"--tls-cert-file={credentials.server_certificate}",
         f"--tls-private-key-file={credentials.server_key}",
         f"--cert-dir={layout.folder / 'pki'}",

@@ -7,7 +7,6 @@ certificates of our own satisfy the strict checks of every Python version (3.13 
 import datetime
 import ipaddress
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,16 +36,13 @@ class Credentials:
     tokens: dict[str, str]
 
 
-def write(folder: Path, *, addresses: Sequence[str] = (), kubelets: Sequence[str] = ()) -> Credentials:
-    """Make everything new in `folder`, readable by its owner only.
-
-    addresses: further ones of the API server. kubelets: names of users with a node's rights and no more.
-    """
+def write(folder: Path) -> Credentials:
+    """Make everything new in `folder`, readable by its owner only."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     ca_key, server_key, account_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     ca = _ca(ca_key)
-    tokens = {user: secrets.token_urlsafe(24) for user in (*_USERS, *kubelets)}
+    tokens = {user: secrets.token_urlsafe(24) for user in _USERS}
     credentials = Credentials(
         ca=folder / AUTHORITY,
         server_certificate=folder / "apiserver.crt",
@@ -57,9 +53,7 @@ def write(folder: Path, *, addresses: Sequence[str] = (), kubelets: Sequence[str
         tokens=tokens,
     )
     credentials.ca.write_bytes(_pem(ca))
-    credentials.server_certificate.write_bytes(
-        _pem(_server(server_key, ca, ca_key, (*_ADDRESSES, *addresses)))
-    )
+    credentials.server_certificate.write_bytes(_pem(_server(server_key, ca, ca_key)))
     credentials.server_key.write_bytes(_private(server_key))
     credentials.account_key.write_bytes(_private(account_key))
     credentials.account_public_key.write_bytes(
@@ -67,8 +61,7 @@ def write(folder: Path, *, addresses: Sequence[str] = (), kubelets: Sequence[str
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
     )
-    groups = {user: "system:nodes" if user in kubelets else "system:masters" for user in tokens}
-    rows = [f'{token},{user},{user},"{groups[user]}"\n' for user, token in tokens.items()]
+    rows = [f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items()]
     credentials.token_file.write_text("".join(rows))
     return credentials
 
@@ -85,13 +78,10 @@ def _ca(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
 
 
 def _server(
-    key: ec.EllipticCurvePrivateKey,
-    ca: x509.Certificate,
-    ca_key: ec.EllipticCurvePrivateKey,
-    addresses: Sequence[str],
+    key: ec.EllipticCurvePrivateKey, ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey
 ) -> x509.Certificate:
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in _NAMES]
-    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in _ADDRESSES]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
     return (
         _builder(subject, ca.subject, key.public_key(), ca_key.public_key())
