@@ -4,19 +4,22 @@ a checkout. With images: test_dist_images.py."""
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
 import chart
+import gotools
 from awsdoubles.venvs import uv
 from testbed import build
 from testbed.cluster import Cluster
@@ -211,6 +214,116 @@ class TestOnAMachineWithoutACheckout:
             "requirements.txt": 0o644,
             "LICENSE": 0o644,
         }
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with uv, kubectl and krew, and what they downloaded in a folder that is no checkout."""
+
+    folder: Path
+    env: Mapping[str, str]
+
+    def type(self, command: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """What a command line does."""
+        return subprocess.run(
+            ["/bin/bash", "-ec", command],
+            cwd=self.folder,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def told(self, command: str) -> str:
+        """What a command line prints that does not fail."""
+        done = self.type(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+def written(start: str) -> str:
+    """The command of the page that begins so."""
+    page = (CHECKOUT / "docs" / "install.md").read_text()
+    (found,) = re.findall(rf"`({re.escape(start)} [^`]*)`", page)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def person(made: Clone, bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Person:
+    home = tmp_path_factory.mktemp("person")
+    tool, folder, programs = Path(str(uv())), home / "downloads", home / "bin"
+    folder.mkdir()
+    for name in (WHEEL, PLUGIN, "caretaker.krew.yaml"):
+        shutil.copy(made.dist / name, folder)
+    shutil.copy(CHECKOUT / "examples" / "hello.yaml", folder / "task.yaml")
+    programs.mkdir()
+    for name, program in {
+        "uv": tool,
+        "uvx": tool.with_name("uvx"),
+        "kubectl": build.ensure() / "kubectl",
+        "kubectl-krew": gotools.path("krew"),
+    }.items():
+        (programs / name).symlink_to(program)
+    cached = subprocess.run([tool, "cache", "dir"], capture_output=True, text=True, check=True).stdout
+    # The index and certificates of the machine; nothing that leads to the checkout.
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    env = {
+        "HOME": str(home),
+        "PATH": os.pathsep.join([f"{home}/.krew/bin", str(programs), os.defpath]),
+        "KUBECONFIG": str(bare.kubeconfig),
+        "UV_CACHE_DIR": cached.strip(),
+        "UV_PYTHON": sys.executable,
+    }
+    one = Person(folder, {**theirs, **env})
+    one.told(f"kubectl apply --server-side -f {made.dist / 'crds.yaml'}")
+    return one
+
+
+class TestWithUvAlone:
+    def test_it_plans_by_the_wheel(self, person: Person) -> None:
+        assert "DaemonTask default/hello" in person.told(written("uvx"))
+
+    def test_krew_installs_the_plugin_and_it_plans(self, person: Person) -> None:
+        person.told(written("kubectl krew install"))
+        assert f"{person.env['HOME']}/.krew/bin/kubectl-caretaker" in person.told("kubectl plugin list")
+        assert "DaemonTask default/hello" in person.told("kubectl caretaker plan -f task.yaml")
+        assert person.told("kubectl caretaker --version") == f"caretaker {VERSION}\n"
+
+
+class TestThePluginSays:
+    """In one line, what keeps it from running."""
+
+    @pytest.fixture
+    def plugin(self, person: Person, tmp_path: Path) -> str:
+        with tarfile.open(person.folder / PLUGIN) as archive:
+            archive.extractall(tmp_path / "plugin", filter="data")
+        return str(tmp_path / "plugin" / "kubectl-caretaker")
+
+    def test_that_uv_is_missing(self, person: Person, plugin: str, tmp_path: Path) -> None:
+        for name in ("sh", "readlink", "dirname"):
+            (tmp_path / name).symlink_to(str(shutil.which(name)))
+        done = person.type(f"exec {plugin} --version", PATH=str(tmp_path))
+        assert (done.returncode, done.stdout) == (1, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("kubectl caretaker: uv is missing: https://docs.astral.sh/uv/")
+
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> str:
+        """One in which nothing can be written."""
+        if not os.geteuid():
+            return "/proc"  # root may write in what is for nobody
+        (tmp_path / "home").mkdir(mode=0o555)
+        return str(tmp_path / "home")
+
+    def test_that_the_home_cannot_be_written(self, person: Person, plugin: str, home: str) -> None:
+        done = person.type(f"unset UV_CACHE_DIR XDG_CACHE_HOME; exec {plugin} --version", HOME=home)
+        assert (done.returncode, done.stdout) == (1, "")
+        line = f"kubectl caretaker: {home}/.cache/uv cannot be written: set UV_CACHE_DIR\n"
+        assert done.stderr == line
+
+    def test_nothing_where_uv_has_a_cache_elsewhere(self, person: Person, plugin: str, home: str) -> None:
+        done = person.type(f"exec {plugin} --version", HOME=home)
+        assert (done.returncode, done.stdout) == (0, f"caretaker {VERSION}\n"), done.stderr
 
 
 class TestARefusal:
