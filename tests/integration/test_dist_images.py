@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 import chart
+from testbed.paths import CHECKOUT
 from testing.dist import CHART, REGISTRY, VERSION, Clone, another, digests, git, origin_in
 
 # They take root on Linux; buildah is installed where it is missing.
@@ -67,9 +71,26 @@ class TestImages:
         blobs = {f"sha256:{file.name}" for file in (folder / "blobs" / "sha256").iterdir()}
         assert blobs == named
 
+    def test_the_workflow_checks_all_files_and_offers_those_that_verify_in_one_folder(
+        self, made: Clone, tmp_path: Path
+    ) -> None:
+        workflow = (CHECKOUT / ".github" / "workflows" / "release.yml").read_text()
+        (check,) = re.findall(r"run: (cd dist && sha256sum .+)", workflow)
+        assert done(check, made.folder) == ""
+        lists = [made.dist / name for name in ("SHA256SUMS", "SHA256SUMS.images")]
+        listed = [line.split("  ")[1] for file in lists for line in file.read_text().splitlines()]
+        assert sorted([*listed, "SHA256SUMS"]) == sorted(digests(made.dist))
+
+        (files,) = re.findall(r"run: (find dist .+?) -exec gh release create", workflow)
+        for file in done(files, made.folder).splitlines():
+            shutil.copy(made.folder / file, tmp_path)
+        offered = set(done("sha256sum --check --strict SHA256SUMS", tmp_path).splitlines())
+        assert offered == {f"{file.name}: OK" for file in tmp_path.iterdir() if file.name != "SHA256SUMS"}
+        assert {"operator.linux-amd64.cdx.json: OK", f"{CHART}: OK"} <= offered
+
     def test_each_has_a_bill(self, made: Clone) -> None:
         for target, name in (("operator", "caretaker"), ("probe", "caretaker-probe")):
-            (file,) = (made.dist / "images").glob(f"{target}.linux-*.cdx.json")
+            (file,) = made.dist.glob(f"{target}.linux-*.cdx.json")
             assert json.loads(file.read_text())["metadata"]["component"]["name"] == name
 
     def test_chart_and_manifest_have_them_by_digest(self, made: Clone) -> None:
@@ -92,6 +113,13 @@ class TestImages:
         assert definition["externalParameters"]["IMAGES"] == "debian"
         bases = {one["name"] for one in definition["resolvedDependencies"] if "name" in one}
         assert bases == {"localhost/caretaker/debian-python:bookworm"}
+
+
+def done(command: str, folder: Path) -> str:
+    """What a command line prints that does not fail."""
+    ran = subprocess.run(["bash", "-ec", command], cwd=folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
 
 
 def blob(layout: Path, digest: str) -> Any:
