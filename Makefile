@@ -35,6 +35,9 @@ IMAGES ?= published
 BUILDER ?=
 # Which control plane is built and started, such as 1.34; by default the newest one that is known.
 export KUBERNETES
+# Folders of programs that are there, as in PATH, of which it is made then. A real node and rows of other versions
+# need more than these.
+e2e-node e2e-kind node matrix arm64: override export CONTROLPLANE :=
 BENCH ?=
 PYTEST_ARGS ?=
 # Of `make integration`; the same tests take longer in `make slow`.

@@ -1,8 +1,8 @@
 """Cloud Custodian beside us: its action `set-metadata-access`, run once against an EC2 double.
 
-Custodian has an environment of its own, as it pins what caretaker pins otherwise (custodian.txt: `uv pip
-compile --generate-hashes --universal custodian.in`). Policies are written as its documentation of the action
-does it: a filter by value for what is wrong, and the action with what is wanted.
+Custodian has an environment of its own, as it pins what caretaker pins otherwise (custodian.txt, made of
+custodian.in). Policies are written as its documentation of the action does it: a filter by value for what is
+wrong, and the action with what is wanted.
 """
 
 import asyncio

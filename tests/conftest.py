@@ -30,6 +30,7 @@ _TOOLING = {
     "test_cronticks.py",
     "test_demo.py",
     "test_dist.py",
+    "test_dist_images.py",
     "test_docs_commands.py",
     "test_iam_examples.py",
     "test_processes.py",

@@ -32,8 +32,7 @@ def _told(asked: Asked) -> None:
     made = make(asked)
     print(f"{DIST.relative_to(CHECKOUT)}/ has caretaker {made.version} of commit {made.commit[:12]}")
     for line in (DIST / SUMS).read_text().splitlines():
-        if "/blobs/" not in line:
-            print(f"  {line.split(maxsplit=1)[1]}")
+        print(f"  {line.split(maxsplit=1)[1]}")
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ _SCRIPT: Final = """\
 #!/bin/sh
 # `kubectl caretaker`: the command of the wheel beside this file, with the packages of its lock, run by uv.
 set -eu
+refuse() {{ echo "kubectl caretaker: $1" >&2; exit 1; }}
 here=$(dirname "$(readlink -f "$0")")
-if ! command -v uvx >/dev/null; then
-  echo "kubectl caretaker: uvx is missing: https://docs.astral.sh/uv/getting-started/installation/" >&2
-  exit 1
-fi
-exec uvx --from "$here/{wheel}" --constraints "$here/{locked}" caretaker "$@"
+command -v uv >/dev/null || refuse "uv is missing: https://docs.astral.sh/uv/getting-started/installation/"
+cache=$(uv cache dir)
+mkdir -p "$cache" 2>/dev/null && test -w "$cache" || refuse "$cache cannot be written: set UV_CACHE_DIR"
+exec uv tool run --isolated --from "$here/{wheel}" --constraints "$here/{locked}" caretaker "$@"
 """
 
 

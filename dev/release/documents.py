@@ -1,5 +1,6 @@
 """The files of a release that are text: notes, the plugin's manifest, sums, provenance. Pure."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from release.checks import Release
 Json = dict[str, Any]
 
 SUMS: Final = "SHA256SUMS"
+IMAGE_SUMS: Final = "SHA256SUMS.images"
 PROVENANCE: Final = "provenance.json"
 # The type of what `make release` does, described in CONTRIBUTING.md.
 BUILD_TYPE: Final = "https://caretaker.dev/make-release/v1"
@@ -26,6 +28,7 @@ def notes(release: Release, section: str) -> str:
     linked = _LINK.sub(f"]({at}/", section)
     return (
         f"# caretaker {release.version}\n\n{linked}\n\n"
+        f"Compare what you download: `sha256sum --check --ignore-missing {SUMS}`. "
         f"[Install and verify]({at}/docs/install.md#from-a-release).\n"
     )
 
@@ -84,8 +87,16 @@ def krew(release: Release, archive: str, digest: str) -> str:
     return yaml.safe_dump(body, sort_keys=False)
 
 
-def sums(digests: Mapping[str, str]) -> str:
-    """What `sha256sum --check` reads."""
+def sums(digests: Mapping[str, str]) -> dict[str, str]:
+    """What `sha256sum --check` reads, by name. Who downloads files has no folders: SUMS is of what is in none
+    of them, and IMAGE_SUMS, which is among that, of all else."""
+    inside = {name for name in digests if "/" in name}
+    made = {IMAGE_SUMS: _listed({name: digests[name] for name in inside})} if inside else {}
+    own = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in made.items()}
+    return made | {SUMS: _listed({name: digests[name] for name in digests.keys() - inside} | own)}
+
+
+def _listed(digests: Mapping[str, str]) -> str:
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 

@@ -74,7 +74,7 @@ def _write(release: Release, files: Path, work: Path, made: Path, bases: str) ->
     (made / f"{name}.cdx.json").write_bytes(python.bill(files, wheel, locked, work))
     tools = images.build(files, release, bases, work, made / IMAGES)
     layouts = {target: Layout(made / IMAGES / target) for target in TARGETS if bases != "none"}
-    _write_bills(layouts, made / IMAGES)
+    _write_bills(layouts, made)
 
     print("packing chart, manifests and plugin", flush=True)
     digests = {target: layout.digest for target, layout in layouts.items()}
@@ -93,7 +93,8 @@ def _write(release: Release, files: Path, work: Path, made: Path, bases: str) ->
     tools |= {"python": platform.python_version(), "uv": python.run("--version").strip()}
     statement = documents.provenance(release, digests_of(made), materials, bases, tools)
     (made / documents.PROVENANCE).write_text(statement)
-    (made / documents.SUMS).write_text(documents.sums(digests_of(made)))
+    for list_of, text in documents.sums(digests_of(made)).items():
+        (made / list_of).write_text(text)
 
 
 def _write_bills(layouts: dict[str, Layout], folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 Input: the Go module in `dev/controlplane`, and the variable KUBERNETES, which names the Kubernetes to build
 when it shall not be go.mod's: `kubernetes-1.34.mod` and its `.sum` stand in for go.mod and go.sum then.
+CONTROLPLANE names folders of programs that are there already; KUBEBUILDER_ASSETS is looked at before a build.
 Output: a cache folder holding one link per component, named by a hash of everything the program depends
 on, so that an unchanged module is never rebuilt and two checkouts share one program. It must not write into
 the checkout.
@@ -20,11 +21,11 @@ from pathlib import Path
 from typing import Final
 
 from awsdoubles.cached import ensure as cached
-from testbed import compiling
+from testbed import compiling, prebuilt
 from testbed.compiling import BuildError
 from testbed.paths import MODULE, cache
+from testbed.prebuilt import KWOK
 
-KWOK: Final = "kwok"
 COMPONENTS: Final = (
     "etcd",
     "kube-apiserver",
@@ -37,14 +38,25 @@ COMPONENTS: Final = (
 )
 PROGRAM: Final = "controlplane"
 KUBEADM: Final = "k8s.io/kubernetes/cmd/kubeadm"
+KWOK_ALONE: Final = "sigs.k8s.io/kwok/cmd/kwok"
+GIVEN: Final = "CONTROLPLANE"
+# What setup-envtest leaves. It lacks two programs; other projects need no more.
+ASSETS: Final = "KUBEBUILDER_ASSETS"
 KEEP_UNUSED_SECONDS: Final = 14 * 24 * 3600
 
 
 def ensure(kubernetes: str = "") -> Path:
     """Return the folder with the components' links, building the program first if the cache lacks it.
-    `kubernetes`: such as 1.34; else what the variable KUBERNETES says, else go.mod's."""
-    go = compiling.compiler()
+    `kubernetes`: such as 1.34, to be built; else what variables say, else go.mod's."""
     pins, newest = _pins(kubernetes or os.environ.get("KUBERNETES", "")), MODULE / "go.mod"
+    if os.environ.get(GIVEN) and not kubernetes:
+        return prebuilt.folder(GIVEN, _wanted(pins), _kwok)
+    go = compiling.compiler()
+    if os.environ.get(ASSETS) and not kubernetes and not _complete(cache() / _key(go, pins)):
+        try:
+            return prebuilt.folder(ASSETS, _wanted(pins), _kwok)
+        except BuildError as error:
+            print(error, flush=True)
     folder = _built(go, pins)
     if pins != newest:
         _lend(KWOK, _built(go, newest), folder)
@@ -70,6 +82,29 @@ def _lend(name: str, owner: Path, folder: Path) -> None:
     if link.readlink() != owner / name:
         fresh.symlink_to(owner / name)
         fresh.replace(link)
+
+
+def ends_with_parent(folder: Path) -> bool:
+    """Whether what is in the folder ends by itself with the process that CONTROLPLANE_PARENT names."""
+    return (folder / PROGRAM).exists()
+
+
+def _wanted(pins: Path) -> dict[str, str]:
+    """The version of each program that a cluster starts, and of kubectl."""
+    kubernetes, etcd = _version(pins)[0], _required(pins, "go.etcd.io/etcd/server/v3")
+    ours = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+    kwok = _required(MODULE / "go.mod", "sigs.k8s.io/kwok")
+    return {"etcd": etcd, **dict.fromkeys(ours, kubernetes.removeprefix("v")), KWOK: kwok}
+
+
+def _kwok() -> Path:
+    """kwok without the rest, of which it takes little."""
+    go, pins = compiling.compiler(), MODULE / "go.mod"
+
+    def fill(folder: Path) -> None:
+        compiling.build(go, MODULE, KWOK_ALONE, _flags(pins), folder / KWOK)
+
+    return cached(KWOK, _key(go, pins), fill, what="kwok, by compiling it") / KWOK
 
 
 def versions() -> dict[str, Path]:
@@ -109,11 +144,17 @@ def _pins(wanted: str) -> Path:
 
 def _version(pins: Path) -> tuple[str, str, str]:
     """As in v1.36.3, 1, 36."""
-    required = re.compile(r"^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)$", re.MULTILINE)
-    found = required.search(pins.read_text())
+    found = _required(pins, "k8s.io/kubernetes")
+    major, minor, _ = found.split(".")
+    return f"v{found}", major, minor
+
+
+def _required(pins: Path, module: str) -> str:
+    """The version of a module, such as 1.36.3."""
+    found = re.search(rf"^\s*{re.escape(module)} v(\d+\.\d+\.\d+)$", pins.read_text(), re.MULTILINE)
     if found is None:
-        raise BuildError(f"{pins} does not require k8s.io/kubernetes")
-    return found[1], found[2], found[3]
+        raise BuildError(f"{pins} does not require {module}")
+    return found[1]
 
 
 def _flags(pins: Path) -> list[str]:
@@ -150,7 +191,8 @@ def _only_one(path: Path) -> Iterator[None]:
 
 def _build(go: str, pins: Path, folder: Path) -> None:
     what = f"Kubernetes {_version(pins)[0]}"
-    print(f"building {what} (once; on 2 cores about 10 minutes from nothing)", flush=True)
+    there = f"{GIVEN}=FOLDER takes one that is there"
+    print(f"building {what} (once; on 2 cores about 10 minutes from nothing; {there})", flush=True)
     started = time.monotonic()
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:

@@ -251,6 +251,8 @@ class Cluster:
         self._layout = layout
         write_configs(layout)
         todo = commands(layout)
+        if not build.ends_with_parent(programs):
+            self._processes.watch()
         for name in ("etcd", APISERVER):
             self._processes.start(name, todo.pop(name))
         self._await(self._ready, "the API server's /readyz")

@@ -220,6 +220,8 @@ class Kind:
             f"--manage-nodes-with-annotation-selector={MANAGED_BY_KWOK}",
             "--node-lease-duration-seconds=40",
         ]
+        if not build.ends_with_parent(Path(kwok[0]).parent):
+            self._processes.watch()
         self._processes.start("kwok", kwok)
 
     def _write_token(self) -> None:

@@ -9,7 +9,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,6 +22,8 @@ PARENT_VARIABLE: Final = "CONTROLPLANE_PARENT"  # read by dev/controlplane/main.
 # psutil derives the start time from the boot time, which moves when the clock is set.
 START_TOLERANCE_SECONDS: Final = 2.0
 LOG_TAIL_LINES: Final = 15
+_WATCHER: Final = "watcher"
+_LOOK_SECONDS: Final = 0.5
 
 
 class Processes:
@@ -57,6 +61,12 @@ class Processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._write(self._read() | {name: (child.pid, psutil.Process(child.pid).create_time())})
         return child.pid
+
+    def watch(self) -> None:
+        """Have what is recorded here end with this process, for programs that do not know PARENT_VARIABLE."""
+        if self._end_with_parent:
+            command = [sys.executable, "-m", __name__, str(self._folder)]
+            self.start(_WATCHER, command, {"PYTHONPATH": str(Path(__file__).parents[1])})
 
     def dead(self) -> dict[str, int]:
         """Exit codes, by name, of the children that ended without being stopped."""
@@ -144,3 +154,15 @@ def signals_later() -> Iterator[None]:
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)
+
+
+def _end_with(parent: int, folder: Path) -> None:
+    """End what is recorded in the folder when our parent is gone, and this process last."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    kept = Processes(folder, end_with_parent=False)
+    kept.stop(kept.recorded() - {_WATCHER}, hard=True)
+
+
+if __name__ == "__main__":
+    _end_with(int(os.environ[PARENT_VARIABLE]), Path(sys.argv[1]))

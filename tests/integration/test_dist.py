@@ -1,7 +1,7 @@
-"""`make release`, twice, of one commit in two clones; and dist/ as its users take it, without a checkout."""
+"""`make release` without images, twice, of one commit in two clones; and dist/ as its users take it, without
+a checkout. With images: test_dist_images.py."""
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -12,113 +12,39 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 import yaml
 
 import chart
+import gotools
 from awsdoubles.venvs import uv
 from testbed import build
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
+from testing.dist import (
+    BUILDER,
+    CHART,
+    PLUGIN,
+    REPOSITORY,
+    VERSION,
+    WHEEL,
+    Clone,
+    another,
+    digests,
+    git,
+    origin_in,
+)
 from testing.installed import block
 
-VERSION: Final = re.findall(r'^version = "(.+)"$', (CHECKOUT / "pyproject.toml").read_text(), re.MULTILINE)[0]
-WHEEL: Final = f"caretaker-{VERSION}-py3-none-any.whl"
-PLUGIN: Final = f"kubectl-caretaker-{VERSION}.tar.gz"
-CHART: Final = f"caretaker-chart-{VERSION}.tgz"
-REPOSITORY: Final = "https://github.com/owner/caretaker"
-REGISTRY: Final = "ghcr.io/owner/caretaker"
-BUILDER: Final = "https://builder.example.com/v1"
-# They take root on Linux; buildah is installed where it is missing.
-IMAGES: Final = "debian" if sys.platform == "linux" and not os.geteuid() else "none"
-GIT: Final = {
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_CONFIG_SYSTEM": "/dev/null",
-    "GIT_AUTHOR_NAME": "owner",
-    "GIT_AUTHOR_EMAIL": "owner@example.com",
-    "GIT_COMMITTER_NAME": "owner",
-    "GIT_COMMITTER_EMAIL": "owner@example.com",
-}
-
-# Two builds of both images, of which nothing is taken from a cache.
 pytestmark = pytest.mark.timeout(900)
-
-
-@dataclass(frozen=True)
-class Clone:
-    """A clone, and how its user works."""
-
-    folder: Path
-    umask: int = 0o022
-    env: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def dist(self) -> Path:
-        return self.folder / "dist"
-
-    def command(self, version: str, images: str) -> list[str]:
-        """That of `make release`, which would make an environment for this clone."""
-        names = ("--repository", REPOSITORY, "--registry", REGISTRY, "--builder", BUILDER)
-        return [sys.executable, "-m", "release", version, *names, "--images", images]
-
-    def start(self, version: str = VERSION, images: str = IMAGES) -> subprocess.Popen[str]:
-        """`make release`, without waiting for it."""
-        return subprocess.Popen(
-            self.command(version, images),
-            cwd=self.folder,
-            env={**os.environ, **GIT, "PYTHONPATH": f"{self.folder / 'dev'}", **self.env},
-            umask=self.umask,
-            process_group=0,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def release(self, version: str = VERSION, images: str = IMAGES) -> tuple[int, str, str]:
-        """Exit code, stdout, stderr of `make release`."""
-        process = self.start(version, images)
-        out, err = process.communicate(timeout=800)
-        return process.returncode, out, err
-
-
-def git(folder: Path, *arguments: str, umask: int = 0o022) -> str:
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=folder,
-        env={**os.environ, **GIT},
-        umask=umask,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
-
-
-def digests(folder: Path) -> dict[str, str]:
-    files = (file for file in folder.rglob("*") if file.is_file())
-    return {f.relative_to(folder).as_posix(): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with one commit: this checkout as it is, with a CHANGELOG that has the version."""
-    folder = tmp_path_factory.mktemp("origin") / "caretaker"
-    listed = git(CHECKOUT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
-    for name in filter(None, listed):
-        if (CHECKOUT / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(CHECKOUT / name, folder / name)
-    page = folder / "CHANGELOG.md"
-    page.write_text(page.read_text().replace("## [Unreleased]\n", f"## [{VERSION}] - 2026-11-27\n", 1))
-    git(folder, "init", "--quiet", "--initial-branch", "main")
-    git(folder, "add", "--all", "--force")
-    git(folder, "commit", "--quiet", "--message", "Release")
-    git(folder, "tag", "--annotate", f"v{VERSION}", "--message", VERSION)
-    return folder
+    return origin_in(tmp_path_factory.mktemp("origin"))
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +52,7 @@ def made(origin: Path) -> Clone:
     """A clone with dist/."""
     git(origin.parent, "clone", "--quiet", str(origin), "a")
     clone = Clone(origin.parent / "a", env={"TZ": "UTC"})
-    code, out, err = clone.release()
-    assert code == 0, out + err
+    clone.released()
     return clone
 
 
@@ -140,16 +65,8 @@ def clone(origin: Path, tmp_path: Path) -> Clone:
 
 class TestTheSameCommit:
     def test_gives_the_same_bytes_to_another_user_elsewhere(self, made: Clone, origin: Path) -> None:
-        """Shallow, without tags, with another umask, time zone and path, and something in dist/."""
-        there = origin.parent / "other place"
-        there.mkdir()
-        shallow = ("clone", "--quiet", "--depth", "1", "--no-tags", f"file://{origin}", "b")
-        git(there, *shallow, umask=0o077)
-        other = Clone(there / "b", umask=0o077, env={"TZ": "Asia/Kathmandu", "LC_ALL": "C"})
-        other.dist.mkdir()
-        (other.dist / "left").write_text("of yesterday")
-        code, out, err = other.release()
-        assert code == 0, out + err
+        other = another(origin)
+        other.released()
         assert digests(other.dist) == digests(made.dist)
 
     def test_leaves_nothing_behind_but_dist(self, made: Clone) -> None:
@@ -210,69 +127,6 @@ class TestDist:
         names = {one["name"] for one in bill["components"]}
         assert {"kopf", "boto3", "kubernetes"} <= names
         assert names & {"pytest", "ruff", "mypy"} == set()
-
-
-def test_in_ci_a_release_has_images() -> None:
-    assert IMAGES == "debian" or "CI" not in os.environ
-
-
-class TestImages:
-    __test__ = IMAGES != "none"
-
-    @pytest.mark.parametrize("target", ["operator", "probe"])
-    def test_a_layout_has_one_index_of_platforms_and_all_that_it_names(
-        self, made: Clone, target: str
-    ) -> None:
-        folder = made.dist / "images" / target
-        (top,) = json.loads((folder / "index.json").read_text())["manifests"]
-        assert top["mediaType"] == "application/vnd.oci.image.index.v1+json"
-        assert top["annotations"] == {"org.opencontainers.image.ref.name": VERSION}
-        named = {top["digest"]}
-        for one in blob(folder, top["digest"])["manifests"]:
-            assert one["platform"] in ({"os": "linux", "architecture": arch} for arch in ("amd64", "arm64"))
-            manifest = blob(folder, one["digest"])
-            about = blob(folder, manifest["config"]["digest"])
-            assert about["config"]["Labels"]["org.opencontainers.image.version"] == VERSION
-            assert about["config"]["Labels"]["org.opencontainers.image.revision"] == head(made)
-            assert about["config"]["User"] == "65532:65532"
-            named |= {one["digest"], manifest["config"]["digest"]}
-            named |= {layer["digest"] for layer in manifest["layers"]}
-        blobs = {f"sha256:{file.name}" for file in (folder / "blobs" / "sha256").iterdir()}
-        assert blobs == named
-
-    def test_each_has_a_bill(self, made: Clone) -> None:
-        for target, name in (("operator", "caretaker"), ("probe", "caretaker-probe")):
-            (file,) = (made.dist / "images").glob(f"{target}.linux-*.cdx.json")
-            assert json.loads(file.read_text())["metadata"]["component"]["name"] == name
-
-    def test_chart_and_manifest_have_them_by_digest(self, made: Clone) -> None:
-        rendered = chart.text(chart=made.dist / CHART)
-        for text in (rendered, (made.dist / "install.yaml").read_text()):
-            for target in ("operator", "probe"):
-                (top,) = json.loads((made.dist / "images" / target / "index.json").read_text())["manifests"]
-                assert f"{REGISTRY}/{target}@{top['digest']}" in text
-            assert "registry.example.com" not in text
-
-    def test_no_file_of_the_chart_names_a_place_that_is_nobodys(self, made: Clone) -> None:
-        with tarfile.open(made.dist / CHART) as archive:
-            texts = {file.name: data.read() for file in archive if (data := archive.extractfile(file))}
-        assert "caretaker/Chart.yaml" in texts
-        assert [name for name, text in texts.items() if b"example.com/caretaker" in text] == []
-
-    def test_what_they_were_built_on_is_in_the_provenance(self, made: Clone) -> None:
-        body = json.loads((made.dist / "provenance.json").read_text())
-        definition = body["predicate"]["buildDefinition"]
-        assert definition["externalParameters"]["IMAGES"] == "debian"
-        bases = {one["name"] for one in definition["resolvedDependencies"] if "name" in one}
-        assert bases == {"localhost/caretaker/debian-python:bookworm"}
-
-
-def blob(layout: Path, digest: str) -> Any:
-    return json.loads((layout / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_text())
-
-
-def head(clone: Clone) -> str:
-    return git(clone.folder, "rev-parse", "HEAD").strip()
 
 
 @pytest.fixture(scope="module")
@@ -360,6 +214,116 @@ class TestOnAMachineWithoutACheckout:
             "requirements.txt": 0o644,
             "LICENSE": 0o644,
         }
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with uv, kubectl and krew, and what they downloaded in a folder that is no checkout."""
+
+    folder: Path
+    env: Mapping[str, str]
+
+    def type(self, command: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """What a command line does."""
+        return subprocess.run(
+            ["/bin/bash", "-ec", command],
+            cwd=self.folder,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def told(self, command: str) -> str:
+        """What a command line prints that does not fail."""
+        done = self.type(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+def written(start: str) -> str:
+    """The command of the page that begins so."""
+    page = (CHECKOUT / "docs" / "install.md").read_text()
+    (found,) = re.findall(rf"`({re.escape(start)} [^`]*)`", page)
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def person(made: Clone, bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Person:
+    home = tmp_path_factory.mktemp("person")
+    tool, folder, programs = Path(str(uv())), home / "downloads", home / "bin"
+    folder.mkdir()
+    for name in (WHEEL, PLUGIN, "caretaker.krew.yaml"):
+        shutil.copy(made.dist / name, folder)
+    shutil.copy(CHECKOUT / "examples" / "hello.yaml", folder / "task.yaml")
+    programs.mkdir()
+    for name, program in {
+        "uv": tool,
+        "uvx": tool.with_name("uvx"),
+        "kubectl": build.ensure() / "kubectl",
+        "kubectl-krew": gotools.path("krew"),
+    }.items():
+        (programs / name).symlink_to(program)
+    cached = subprocess.run([tool, "cache", "dir"], capture_output=True, text=True, check=True).stdout
+    # The index and certificates of the machine; nothing that leads to the checkout.
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    env = {
+        "HOME": str(home),
+        "PATH": os.pathsep.join([f"{home}/.krew/bin", str(programs), os.defpath]),
+        "KUBECONFIG": str(bare.kubeconfig),
+        "UV_CACHE_DIR": cached.strip(),
+        "UV_PYTHON": sys.executable,
+    }
+    one = Person(folder, {**theirs, **env})
+    one.told(f"kubectl apply --server-side -f {made.dist / 'crds.yaml'}")
+    return one
+
+
+class TestWithUvAlone:
+    def test_it_plans_by_the_wheel(self, person: Person) -> None:
+        assert "DaemonTask default/hello" in person.told(written("uvx"))
+
+    def test_krew_installs_the_plugin_and_it_plans(self, person: Person) -> None:
+        person.told(written("kubectl krew install"))
+        assert f"{person.env['HOME']}/.krew/bin/kubectl-caretaker" in person.told("kubectl plugin list")
+        assert "DaemonTask default/hello" in person.told("kubectl caretaker plan -f task.yaml")
+        assert person.told("kubectl caretaker --version") == f"caretaker {VERSION}\n"
+
+
+class TestThePluginSays:
+    """In one line, what keeps it from running."""
+
+    @pytest.fixture
+    def plugin(self, person: Person, tmp_path: Path) -> str:
+        with tarfile.open(person.folder / PLUGIN) as archive:
+            archive.extractall(tmp_path / "plugin", filter="data")
+        return str(tmp_path / "plugin" / "kubectl-caretaker")
+
+    def test_that_uv_is_missing(self, person: Person, plugin: str, tmp_path: Path) -> None:
+        for name in ("sh", "readlink", "dirname"):
+            (tmp_path / name).symlink_to(str(shutil.which(name)))
+        done = person.type(f"exec {plugin} --version", PATH=str(tmp_path))
+        assert (done.returncode, done.stdout) == (1, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("kubectl caretaker: uv is missing: https://docs.astral.sh/uv/")
+
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> str:
+        """One in which nothing can be written."""
+        if not os.geteuid():
+            return "/proc"  # root may write in what is for nobody
+        (tmp_path / "home").mkdir(mode=0o555)
+        return str(tmp_path / "home")
+
+    def test_that_the_home_cannot_be_written(self, person: Person, plugin: str, home: str) -> None:
+        done = person.type(f"unset UV_CACHE_DIR XDG_CACHE_HOME; exec {plugin} --version", HOME=home)
+        assert (done.returncode, done.stdout) == (1, "")
+        line = f"kubectl caretaker: {home}/.cache/uv cannot be written: set UV_CACHE_DIR\n"
+        assert done.stderr == line
+
+    def test_nothing_where_uv_has_a_cache_elsewhere(self, person: Person, plugin: str, home: str) -> None:
+        done = person.type(f"exec {plugin} --version", HOME=home)
+        assert (done.returncode, done.stdout) == (0, f"caretaker {VERSION}\n"), done.stderr
 
 
 class TestARefusal:

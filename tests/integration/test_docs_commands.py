@@ -46,6 +46,7 @@ STAYS: Final = "a process that stays, or a suite: what they start has tests of i
 NOT_RUN: Final = {
     "README.md: Two commands": STAYS,
     "docs/install.md: From a release": "tests/integration/test_dist.py runs it in dist/",
+    "docs/install.md: From a release (2)": "asks Sigstore who published; nothing is published yet",
     "docs/install.md: Without images": STAYS,
     "README.md: Quick start on your cluster": "needs an engine; tests/node installs from an image",
     "README.md: S3AggregatedRefresh": BELOW,

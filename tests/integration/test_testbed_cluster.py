@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from testbed import steer
+from testbed import build, steer
 from testbed.admin import Json, path
 from testbed.cluster import KWOK, Cluster, ClusterError
 from testbed.paths import CHECKOUT
@@ -162,6 +162,36 @@ def test_a_killed_parent_takes_its_cluster_along(folder: Path) -> None:
             assert parent.stdout.readline() == "up\n"
             started = processes_in(folder / "cluster")
             assert len(started) == COMPONENTS
+        finally:
+            parent.kill()
+    _, alive = psutil.wait_procs(started, timeout=10)
+    assert alive == []
+
+
+def test_a_killed_parent_takes_along_programs_of_others_that_do_not_know_of_it(folder: Path) -> None:
+    """CONTROLPLANE names them. Nothing is compiled: nothing is in the cache, and there is no `go`."""
+    given = folder / "given"
+    given.mkdir()
+    for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl"):
+        program = build.ensure() / name
+        (given / name).write_text(f'#!/bin/sh\nunset CONTROLPLANE_PARENT\nexec {program} "$@"\n')
+        (given / name).chmod(0o755)
+    own = {"CONTROLPLANE": str(given), "XDG_CACHE_HOME": str(folder / "cache"), "PATH": os.defpath}
+    code = (
+        "import sys, time; from pathlib import Path; from testbed.cluster import Cluster\n"
+        "Cluster(Path(sys.argv[1]), nodes=2).start(); print('up', flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", code, str(folder / "cluster")]
+    with subprocess.Popen(command, env=ENVIRONMENT | own, stdout=subprocess.PIPE, text=True) as parent:
+        try:
+            assert parent.stdout is not None
+            said = [parent.stdout.readline(), parent.stdout.readline()]
+            assert said == [
+                f"taking Kubernetes {build.version()[1:]} from CONTROLPLANE={given}, not compiled\n",
+                "up\n",
+            ]
+            started = processes_in(folder / "cluster")
+            assert len(started) == COMPONENTS + 1  # what watches
         finally:
             parent.kill()
     _, alive = psutil.wait_procs(started, timeout=10)

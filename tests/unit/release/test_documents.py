@@ -1,5 +1,6 @@
 """The release's files that are text."""
 
+import hashlib
 import json
 from typing import Final
 
@@ -27,6 +28,7 @@ def test_links_of_the_notes_hold_outside_of_the_checkout() -> None:
     at = "https://github.com/owner/caretaker/blob/v1.2.3"
     assert f"- [A]({at}/docs/a.md#b), [c](https://c.example), [d](#d).\n" in made
     assert f"({at}/docs/install.md#from-a-release)" in made
+    assert "`sha256sum --check --ignore-missing SHA256SUMS`" in made
 
 
 def test_names_of_the_checkout_become_those_of_the_release() -> None:
@@ -87,7 +89,14 @@ def test_the_provenance_is_a_statement_of_the_files_and_has_no_times() -> None:
 
 
 def test_sums_are_as_sha256sum_reads_them() -> None:
-    assert documents.sums({"b": "4" * 64, "a": "5" * 64}) == f"{'5' * 64}  a\n{'4' * 64}  b\n"
+    assert documents.sums({"b": "4" * 64, "a": "5" * 64}) == {"SHA256SUMS": f"{'5' * 64}  a\n{'4' * 64}  b\n"}
+
+
+def test_who_downloads_files_has_no_folders() -> None:
+    made = documents.sums({"images/x": "4" * 64, "a": "5" * 64})
+    assert made["SHA256SUMS.images"] == f"{'4' * 64}  images/x\n"
+    own = hashlib.sha256(made["SHA256SUMS.images"].encode()).hexdigest()
+    assert made["SHA256SUMS"] == f"{own}  SHA256SUMS.images\n{'5' * 64}  a\n"
 
 
 def test_the_provenance_names_the_commit_and_no_tag_which_may_not_be_there() -> None:

@@ -1,0 +1,130 @@
+"""`make release` with images, twice, of one commit in two clones, which take nothing from a cache."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import chart
+from testbed.paths import CHECKOUT
+from testing.dist import CHART, REGISTRY, VERSION, Clone, another, digests, git, origin_in
+
+# They take root on Linux; buildah is installed where it is missing.
+IMAGES: Final = "debian" if sys.platform == "linux" and not os.geteuid() else "none"
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return origin_in(tmp_path_factory.mktemp("origin"))
+
+
+@pytest.fixture(scope="module")
+def made(origin: Path) -> Clone:
+    """A clone with dist/."""
+    git(origin.parent, "clone", "--quiet", str(origin), "a")
+    clone = Clone(origin.parent / "a", env={"TZ": "UTC"})
+    clone.released(IMAGES)
+    return clone
+
+
+def test_in_ci_a_release_has_images() -> None:
+    assert IMAGES == "debian" or "CI" not in os.environ
+
+
+class TestImages:
+    __test__ = IMAGES != "none"
+
+    def test_the_same_commit_gives_the_same_bytes_to_another_user_elsewhere(
+        self, made: Clone, origin: Path
+    ) -> None:
+        other = another(origin)
+        other.released(IMAGES)
+        assert digests(other.dist) == digests(made.dist)
+
+    @pytest.mark.parametrize("target", ["operator", "probe"])
+    def test_a_layout_has_one_index_of_platforms_and_all_that_it_names(
+        self, made: Clone, target: str
+    ) -> None:
+        folder = made.dist / "images" / target
+        (top,) = json.loads((folder / "index.json").read_text())["manifests"]
+        assert top["mediaType"] == "application/vnd.oci.image.index.v1+json"
+        assert top["annotations"] == {"org.opencontainers.image.ref.name": VERSION}
+        named = {top["digest"]}
+        for one in blob(folder, top["digest"])["manifests"]:
+            assert one["platform"] in ({"os": "linux", "architecture": arch} for arch in ("amd64", "arm64"))
+            manifest = blob(folder, one["digest"])
+            about = blob(folder, manifest["config"]["digest"])
+            assert about["config"]["Labels"]["org.opencontainers.image.version"] == VERSION
+            assert about["config"]["Labels"]["org.opencontainers.image.revision"] == head(made)
+            assert about["config"]["User"] == "65532:65532"
+            named |= {one["digest"], manifest["config"]["digest"]}
+            named |= {layer["digest"] for layer in manifest["layers"]}
+        blobs = {f"sha256:{file.name}" for file in (folder / "blobs" / "sha256").iterdir()}
+        assert blobs == named
+
+    def test_the_workflow_checks_all_files_and_offers_those_that_verify_in_one_folder(
+        self, made: Clone, tmp_path: Path
+    ) -> None:
+        workflow = (CHECKOUT / ".github" / "workflows" / "release.yml").read_text()
+        (check,) = re.findall(r"run: (cd dist && sha256sum .+)", workflow)
+        assert done(check, made.folder) == ""
+        lists = [made.dist / name for name in ("SHA256SUMS", "SHA256SUMS.images")]
+        listed = [line.split("  ")[1] for file in lists for line in file.read_text().splitlines()]
+        assert sorted([*listed, "SHA256SUMS"]) == sorted(digests(made.dist))
+
+        (files,) = re.findall(r"run: (find dist .+?) -exec gh release create", workflow)
+        for file in done(files, made.folder).splitlines():
+            shutil.copy(made.folder / file, tmp_path)
+        offered = set(done("sha256sum --check --strict SHA256SUMS", tmp_path).splitlines())
+        assert offered == {f"{file.name}: OK" for file in tmp_path.iterdir() if file.name != "SHA256SUMS"}
+        assert {"operator.linux-amd64.cdx.json: OK", f"{CHART}: OK"} <= offered
+
+    def test_each_has_a_bill(self, made: Clone) -> None:
+        for target, name in (("operator", "caretaker"), ("probe", "caretaker-probe")):
+            (file,) = made.dist.glob(f"{target}.linux-*.cdx.json")
+            assert json.loads(file.read_text())["metadata"]["component"]["name"] == name
+
+    def test_chart_and_manifest_have_them_by_digest(self, made: Clone) -> None:
+        rendered = chart.text(chart=made.dist / CHART)
+        for text in (rendered, (made.dist / "install.yaml").read_text()):
+            for target in ("operator", "probe"):
+                (top,) = json.loads((made.dist / "images" / target / "index.json").read_text())["manifests"]
+                assert f"{REGISTRY}/{target}@{top['digest']}" in text
+            assert "registry.example.com" not in text
+
+    def test_no_file_of_the_chart_names_a_place_that_is_nobodys(self, made: Clone) -> None:
+        with tarfile.open(made.dist / CHART) as archive:
+            texts = {file.name: data.read() for file in archive if (data := archive.extractfile(file))}
+        assert "caretaker/Chart.yaml" in texts
+        assert [name for name, text in texts.items() if b"example.com/caretaker" in text] == []
+
+    def test_what_they_were_built_on_is_in_the_provenance(self, made: Clone) -> None:
+        body = json.loads((made.dist / "provenance.json").read_text())
+        definition = body["predicate"]["buildDefinition"]
+        assert definition["externalParameters"]["IMAGES"] == "debian"
+        bases = {one["name"] for one in definition["resolvedDependencies"] if "name" in one}
+        assert bases == {"localhost/caretaker/debian-python:bookworm"}
+
+
+def done(command: str, folder: Path) -> str:
+    """What a command line prints that does not fail."""
+    ran = subprocess.run(["bash", "-ec", command], cwd=folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def blob(layout: Path, digest: str) -> Any:
+    return json.loads((layout / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_text())
+
+
+def head(clone: Clone) -> str:
+    return git(clone.folder, "rev-parse", "HEAD").strip()
