@@ -37,7 +37,7 @@ BUILDER ?=
 export KUBERNETES
 # Folders of programs that are there, as in PATH, of which it is made then. A real node and rows of other versions
 # need more than these.
-e2e-node e2e-kind node matrix arm64: override export CONTROLPLANE :=
+e2e-kind node matrix arm64: override export CONTROLPLANE :=
 BENCH ?=
 PYTEST_ARGS ?=
 # Of `make integration`; the same tests take longer in `make slow`.
