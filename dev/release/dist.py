@@ -1,7 +1,8 @@
 """dist/ as who publishes it finds it: what is in it, and whether that is what was made. It changes nothing.
 
-A file is as SHA256SUMS says, which names it by its path or, as a downloaded one is called, by its name alone.
-Of an image layout the chart has the digest, and each blob is named by its own.
+A file is as SHA256SUMS says, which names it by its path or, as a downloaded one is called, by its name alone;
+or as a list says that is itself in SHA256SUMS. Of an image layout the chart has the digest, and each blob is
+named by its own.
 """
 
 import re
@@ -75,20 +76,22 @@ def read(folder: Path) -> Dist:
     return Dist(folder.resolve(), str(about["version"]), registries.pop(), digests)
 
 
-def _checked(folder: Path) -> Iterator[Path]:
-    """The files that the sums are of; they agree."""
+def _checked(folder: Path, sums: str = SUMS) -> Iterator[Path]:
+    """The files that the sums are of, and those of lists among them; they agree."""
     try:
-        lines = (folder / SUMS).read_text().splitlines()
+        lines = (folder / sums).read_text().splitlines()
     except OSError:
-        raise ReleaseError(f"{folder / SUMS} is missing: {_AGAIN}") from None
+        raise ReleaseError(f"{folder / sums} is missing: {_AGAIN}") from None
     for line in lines:
         expected, _, name = line.partition("  ")
         found = [folder / name] if (folder / name).is_file() else sorted(folder.rglob(Path(name).name))
         if len(found) != 1:
-            raise ReleaseError(f"{folder} has {len(found)} files {name} and {SUMS} one: {_AGAIN}")
+            raise ReleaseError(f"{folder} has {len(found)} files {name} and {sums} one: {_AGAIN}")
         if digest(found[0]) != expected:
-            raise ReleaseError(f"{found[0]} is not what {SUMS} says: {_AGAIN}")
+            raise ReleaseError(f"{found[0]} is not what {sums} says: {_AGAIN}")
         yield found[0]
+        if name.startswith(f"{SUMS}."):
+            yield from _checked(folder, name)
 
 
 def _vouched_for(folder: Path, file: Path) -> bool:

@@ -75,14 +75,20 @@ def pack(folder: Path, digests: dict[str, str]) -> None:
 
 
 def sums(folder: Path, *, flat: bool) -> None:
-    """Write the sums: of all files, or as of downloads, without those of image layouts."""
-    lines = []
-    for file in sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "SHA256SUMS"):
-        name = file.relative_to(folder)
-        if not flat or len(name.parts) < 3:
-            digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            lines.append(f"{digest}  {name.name if flat else name}\n")
-    (folder / "SHA256SUMS").write_text("".join(lines))
+    """Write the sums: of all files by path, or as of downloads, with a list of what is in folders."""
+    for old in folder.glob("SHA256SUMS*"):
+        old.unlink()
+    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    if flat:
+        inside = {name for name in files if "/" in name}
+        _list(folder, "SHA256SUMS.images", inside)
+        files = files - inside | {"SHA256SUMS.images"}
+    _list(folder, "SHA256SUMS", files)
+
+
+def _list(folder: Path, out: str, names: set[str]) -> None:
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sorted(names)}
+    (folder / out).write_text("".join(f"{digest}  {name}\n" for name, digest in digests.items()))
 
 
 @pytest.fixture
@@ -92,7 +98,7 @@ def folder(tmp_path: Path) -> Path:
     pack(made, {target: layout(made / "images" / target) for target in ("operator", "probe")})
     (made / "images" / "operator.linux-amd64.cdx.json").write_text("{}")
     (made / "NOTES.md").write_text("notes\n")
-    sums(made, flat=False)
+    sums(made, flat=True)
     return made
 
 
@@ -145,7 +151,21 @@ class TestARefusal:
     def test_of_a_changed_part_of_an_image(self, folder: Path, line: Callable[..., str]) -> None:
         blob = next((folder / "images" / "probe" / "blobs" / "sha256").iterdir())
         blob.write_bytes(blob.read_bytes() + b" ")
-        assert f"{blob.name} is not " in line()
+        assert f"{blob.name} is not what SHA256SUMS.images says: make it again" in line()
+
+    def test_of_a_changed_part_of_an_image_that_no_list_has(
+        self, folder: Path, line: Callable[..., str]
+    ) -> None:
+        for layout in (folder / "images").iterdir():
+            if layout.is_dir():
+                shutil.move(layout, folder.parent / layout.name)
+        sums(folder, flat=False)
+        for name in ("operator", "probe"):
+            shutil.move(folder.parent / name, folder / "images" / name)
+        assert dist.read(folder).version == VERSION
+        blob = next((folder / "images" / "probe" / "blobs" / "sha256").iterdir())
+        blob.write_bytes(blob.read_bytes() + b" ")
+        assert f"{blob.name} is not in SHA256SUMS: remove it" in line()
 
     def test_of_a_chart_without_digests(self, folder: Path, line: Callable[..., str]) -> None:
         pack(folder, {"operator": "", "probe": ""})
