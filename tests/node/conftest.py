@@ -22,6 +22,8 @@ from testing.release import NAMESPACE, Release, complete
 KIND: Final = os.environ.get("E2E_CLUSTER") == "kind"
 # About the namespaces of the node without an engine; about two nodes.
 collect_ignore = ["test_testbed.py"] if KIND else ["test_nodes.py"]
+# Of a dist/, and of `make release-check` alone.
+collect_ignore.append("release")
 
 
 @pytest.fixture(scope="session")
