@@ -33,11 +33,14 @@ REPOSITORY ?= https://example.com/caretaker
 REGISTRY ?= registry.example.com/caretaker
 IMAGES ?= published
 BUILDER ?=
+# Of `make release-check`: what it wrote, and the dist/ of the release before.
+DIST ?= dist
+PREVIOUS ?=
 # Which control plane is built and started, such as 1.34; by default the newest one that is known.
 export KUBERNETES
 # Folders of programs that are there, as in PATH, of which it is made then. A real node and rows of other versions
 # need more than these.
-e2e-kind node matrix arm64: override export CONTROLPLANE :=
+e2e-kind release-check node matrix arm64: override export CONTROLPLANE :=
 BENCH ?=
 PYTEST_ARGS ?=
 # Of `make integration`; the same tests take longer in `make slow`.
@@ -120,6 +123,12 @@ audit: setup ## lock, hashes and licences of what is shipped, and where to ask f
 .PHONY: release
 release: setup ## write dist/, all files of a release of this commit: VERSION=0.1.0 REPOSITORY=https://... REGISTRY=ghcr.io/...
 	@$(PYTHON) -m release "$(VERSION)" --repository "$(REPOSITORY)" --registry "$(REGISTRY)" --images "$(IMAGES)" --builder "$(BUILDER)"
+
+.PHONY: release-check
+release-check: setup ## what `make release` wrote, from a registry into kind: verify, install, test, upgrade, roll back, uninstall; PREVIOUS=folder of an older dist
+	@$(PYTHON) -m release.check "$(DIST)" --previous "$(PREVIOUS)"
+	@$(MAKE) --no-print-directory program doubles gotools
+	@RELEASE_DIST="$(DIST)" PREVIOUS="$(PREVIOUS)" $(PYTHON) -m pytest tests/node/release -v --no-header -p no:cacheprovider $(PYTEST_ARGS)
 
 .PHONY: matrix
 matrix: setup ## the tests on every Python, dependency set and Kubernetes; ROWS="py3.12 lowest k8s1.34" for some

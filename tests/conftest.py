@@ -34,6 +34,7 @@ _TOOLING = {
     "test_docs_commands.py",
     "test_iam_examples.py",
     "test_processes.py",
+    "test_release_check.py",
     "test_stress.py",
     "test_testbed.py",
     "test_testbed_cluster.py",

@@ -3,8 +3,8 @@
 Each is a folder here with a go.mod that names one `tool` and a go.sum: versions are pinned by these two
 alone, and `go get -tool PACKAGE@VERSION` in the folder changes them. Where no such program exists, the folder
 has a main.go of ours, and its `tool` is the module itself. Two comments in go.mod may say more: `// tags:
-NAME` the build tags, `// on demand` that no test needs it. A tool is built into the user's cache for what it
-depends on. The checkout is not written to.
+NAME` the build tags, `// on demand` that `make test` does not need it. A tool is built into the user's cache
+for what it depends on. The checkout is not written to.
 """
 
 import re

@@ -25,6 +25,8 @@ from testbed.processes import Processes
 
 ENGINES: Final = ("docker", "podman", "nerdctl")
 ENGINE_SECONDS: Final = 15.0
+# A command of an engine that hangs would hold up whoever calls it for ever; loading images takes a minute.
+RUN_SECONDS: Final = 600.0
 START_SECONDS: Final = 60.0
 NETWORK: Final = "kind"
 DOCKERD: Final = "dockerd"
@@ -51,22 +53,22 @@ pivot_root . machine
 umount --lazy /machine
 """
 # Docker asks runc for every capability that there is, and runc is refused those that root itself lacks.
-RUNC: Final = """#!/bin/sh
+_RUNC: Final = """#!/bin/sh
 bundle=. process= verb= before=
 for word; do
   case "$before" in --bundle | -b) bundle=$word ;; --process | -p) process=$word ;; esac
   case "$word" in
     create | run | exec) test -n "$verb" || verb=$word ;;
-    --bundle=*) bundle=${word#*=} ;;
-    --process=*) process=${word#*=} ;;
+    --bundle=*) bundle=${{word#*=}} ;;
+    --process=*) process=${{word#*=}} ;;
   esac
   before=$word
 done
 case "$verb" in create | run) file=$bundle/config.json ;; exec) file=$process ;; *) file= ;; esac
 if test -n "$file" && test -e "$file"; then
-  sed -i 's/"CAP_SYS_RESOURCE",//g; s/,"CAP_SYS_RESOURCE"//g' "$file"
+  sed -i '{edit}' "$file"
 fi
-exec /usr/sbin/runc "$@"
+exec {runc} "$@"
 """
 
 
@@ -80,9 +82,16 @@ class Engine:
         """The command line that runs `command` where the engine is."""
         return list(command)
 
-    def run(self, *words: str) -> str:
-        """Run a command of the engine; its output. NodeError with the end of it when it fails."""
-        done = subprocess.run(self.enter([self.name, *words]), capture_output=True, text=True, check=False)
+    def run(self, *words: str, seconds: float = RUN_SECONDS) -> str:
+        """Run a command of the engine; its output. NodeError with the end of it when it fails, or when it has
+        not ended after so many seconds."""
+        command = self.enter([self.name, *words])
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise NodeError(
+                f"{self.name} {words[0]} has not ended after {seconds:g} s: does `{self.name} ps` answer?"
+            ) from None
         if done.returncode:
             said = "\n".join(done.stderr.strip().splitlines()[-15:])
             raise NodeError(f"{self.name} {words[0]} failed:\n{said}")
@@ -132,7 +141,7 @@ class OwnEngine(Engine):
         seen = [str(cache().parent), str(self._folder)]
         place.run(["sh", "-euc", ROOT, "root", str(debian), *seen])
         runc = self._state / "runc"
-        runc.write_text(RUNC)
+        runc.write_text(runc_for(needs.lacking()))
         runc.chmod(0o755)
         command = [
             DOCKERD,
@@ -190,6 +199,12 @@ class OwnEngine(Engine):
                 time.sleep(0.1)
             else:
                 return
+
+
+def runc_for(lacking: Sequence[str], runc: str = "/usr/sbin/runc") -> str:
+    """A script that calls runc, and has it ask for none of these capabilities."""
+    edits = [f's/"{name}",//g; s/,"{name}"//g; s/"{name}"//g' for name in lacking]
+    return _RUNC.format(edit="; ".join(edits), runc=runc)
 
 
 def check(what: str, instead: str = "") -> Engine | None:

@@ -24,6 +24,7 @@ from testbed.paths import CHECKOUT
 
 CLUSTER: Final = "caretaker-e2e"
 WORKERS: Final = 2
+BUILD_SECONDS: Final = 1800.0
 CTR: Final = ("ctr", "--namespace", "k8s.io", "images")
 
 
@@ -55,8 +56,10 @@ class KindNode:
     The others are not in the cluster until they `join`, so that what asks for one node finds one.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, ours: bool = True) -> None:
+        """`ours`: whether the nodes are given the images of this checkout."""
         self._folder = folder
+        self._ours = ours
         self._kind = Kind(folder, keep=False, name=CLUSTER, workers=WORKERS)
         self.name = self._kind.nodes[0]
         self.kubeconfig = self._kind.kubeconfig
@@ -74,7 +77,7 @@ class KindNode:
             found = self._kind.engine
             outside = found.outside()
             self.places = {name: KindPlace(found.pid(name), outside) for name in self._kind.nodes}
-            for archive in self._images():
+            for archive in self._images() if self._ours else ():
                 self.add_image(archive)
             for name in self.others:
                 self.leave(name)
@@ -137,6 +140,13 @@ class KindNode:
         """Whether the first worker has an image of this name, in full."""
         return name in self.place.run([*CTR, "ls", "--quiet"]).split()
 
+    def pull(self, name: str) -> None:
+        """Have the nodes pull an image, from where they were told to."""
+        folder = "/etc/containerd/certs.d"
+        with ThreadPoolExecutor() as pool:
+            command = [*CTR, "pull", "--hosts-dir", folder, name]
+            list(pool.map(lambda place: place.run(command), self.places.values()))
+
     def pull_from(self, registry: str, url: str) -> None:
         """From now on the nodes ask `url`, by plain HTTP, for what is of `registry`, such as docker.io."""
         folder = f"/etc/containerd/certs.d/{registry}"
@@ -155,7 +165,7 @@ class KindNode:
         print(f"building the image {target} with {found.name}", flush=True)
         name = images.reference(target, images.version())
         archive = self._folder / f"{target}.tar"
-        found.run("build", "--target", target, "--tag", name, str(CHECKOUT))
+        found.run("build", "--target", target, "--tag", name, str(CHECKOUT), seconds=BUILD_SECONDS)
         found.run("save", "--output", str(archive), name)
         return archive
 
@@ -173,11 +183,13 @@ def check() -> Engine | None:
     return found
 
 
-def prepare() -> None:
-    """Have in the cache what takes minutes to make, and needs the network."""
+def prepare(*, ours: bool = True) -> None:
+    """Have in the cache what takes minutes to make, and needs the network. `ours`: as of KindNode."""
     if check() is None:
         gotools.path("kind")
         nodeimage.node()
         nodeimage.pods()
-        images.archives()
-    images.busybox()
+        if ours:
+            images.archives()
+    if ours:
+        images.busybox()

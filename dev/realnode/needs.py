@@ -23,8 +23,15 @@ TOOLS: Final = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
 }
-# linux/capability.h
-CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+CAPABILITIES: Final = ("CAP_NET_ADMIN", "CAP_SYS_ADMIN")
+# By their numbers in linux/capability.h.
+_KNOWN: Final = """
+CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE
+NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT
+SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE
+AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ
+PERFMON BPF CHECKPOINT_RESTORE
+"""
 # Debian keeps some of these where only root's PATH looks.
 SEARCH: Final = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
@@ -75,11 +82,10 @@ def _rights() -> list[str]:
     lines = []
     if os.geteuid():
         lines.append("root: run it with sudo, or in a container that is privileged")
-    held = _capabilities()
-    lacking = [name for name, bit in CAPABILITIES.items() if not held >> bit & 1]
-    if lacking and not os.geteuid():
+    wanted = [name for name in lacking() if name in CAPABILITIES]
+    if wanted and not os.geteuid():
         lines.append(
-            f"{' and '.join(lacking)}: root lacks them here, as in a container that is not privileged"
+            f"{' and '.join(wanted)}: root lacks them here, as in a container that is not privileged"
         )
     if not lines:
         lines += _refusals()
@@ -104,12 +110,14 @@ def _refusals() -> list[str]:
     return lines
 
 
-def _capabilities() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
+def lacking(status: Path = Path("/proc/self/status")) -> list[str]:
+    """The capabilities that this process has not, of those that Linux knows: `CAP_SYS_RESOURCE`."""
+    held = 0
+    for line in status.read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "CapEff":
-            return int(value, 16)
-    return 0
+            held = int(value, 16)
+    return [f"CAP_{name}" for bit, name in enumerate(_KNOWN.split()) if not held >> bit & 1]
 
 
 def _install(packages: list[str]) -> None:

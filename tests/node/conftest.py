@@ -16,6 +16,9 @@ from testing.aws import Aws
 from testing.recipes import HUB, PYTHON
 from testing.release import NAMESPACE, Release, complete
 
+# Of a dist/, and of `make release-check` alone.
+collect_ignore = ["release"]
+
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KindNode]:

@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
@@ -102,11 +102,13 @@ class PodLogs:
 
 
 class Release:
-    """One release. `values` are written to a file that every install and upgrade is given."""
+    """One release. `values` are written to a file that every install and upgrade is given; `chart` is what
+    helm installs: a folder, or a place with flags."""
 
     def __init__(self, node: KindNode, folder: Path, values: Mapping[str, Any]) -> None:
         self.node = node
         self.installed = False
+        self.chart: Sequence[str] = (str(chart.CHART),)
         self._values = folder / "values.yaml"
         self._values.write_text(yaml.safe_dump(dict(values)))
         self._last: list[Json] = []  # up to the uninstallation
@@ -123,12 +125,16 @@ class Release:
     def install(self, *arguments: str) -> None:
         """`helm install --wait`."""
         self._logs.start()
-        self._helm("install", NAME, str(chart.CHART), "--values", str(self._values), "--wait", *arguments)
+        self._helm("install", NAME, *self.chart, "--values", str(self._values), "--wait", *arguments)
         self.installed = True
 
     def upgrade(self, *arguments: str) -> None:
         """`helm upgrade --wait`."""
-        self._helm("upgrade", NAME, str(chart.CHART), "--values", str(self._values), "--wait", *arguments)
+        self._helm("upgrade", NAME, *self.chart, "--values", str(self._values), "--wait", *arguments)
+
+    def rollback(self) -> None:
+        """`helm rollback --wait`, to the revision before."""
+        self._helm("rollback", NAME, "--wait")
 
     def test(self) -> str:
         """`helm test --logs`; what it printed."""
