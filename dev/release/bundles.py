@@ -27,7 +27,10 @@ here=$(dirname "$(readlink -f "$0")")
 command -v uv >/dev/null || refuse "uv is missing: https://docs.astral.sh/uv/getting-started/installation/"
 cache=$(uv cache dir)
 mkdir -p "$cache" 2>/dev/null && test -w "$cache" || refuse "$cache cannot be written: set UV_CACHE_DIR"
-exec uv tool run --isolated --from "$here/{wheel}" --constraints "$here/{locked}" caretaker "$@"
+run() {{ exec uv tool run --isolated --from "$here/{wheel}" --constraints "$here/{locked}" "$@"; }}
+# What uv's cache has is run without a look at the index, which may not be reachable.
+(export UV_OFFLINE=1; run python -c "") >/dev/null 2>&1 && export UV_OFFLINE=1
+run caretaker "$@"
 """
 
 

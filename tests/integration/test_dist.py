@@ -321,6 +321,12 @@ class TestThePluginSays:
         line = f"kubectl caretaker: {home}/.cache/uv cannot be written: set UV_CACHE_DIR\n"
         assert done.stderr == line
 
+    def test_nothing_of_an_index_that_cannot_be_reached_any_more(self, person: Person, plugin: str) -> None:
+        person.told(f"{plugin} --version")
+        nowhere = {f"{scheme}_PROXY": "http://127.0.0.1:9" for scheme in ("ALL", "HTTP", "HTTPS")}
+        done = person.type(f"exec {plugin} --version", **nowhere, NO_PROXY="", UV_HTTP_RETRIES="0")
+        assert (done.returncode, done.stdout) == (0, f"caretaker {VERSION}\n"), done.stderr
+
     def test_nothing_where_uv_has_a_cache_elsewhere(self, person: Person, plugin: str, home: str) -> None:
         done = person.type(f"exec {plugin} --version", HOME=home)
         assert (done.returncode, done.stdout) == (0, f"caretaker {VERSION}\n"), done.stderr

@@ -125,6 +125,22 @@ def test_the_words_of_aws_commands_that_do_not_run_are_right_too() -> None:
     assert {" ".join(words): said for words in every if (said := fault(words))} == {}
 
 
+def test_the_manifests_of_the_readme_are_accepted(cluster: Cluster, namespace: str) -> None:
+    text = (CHECKOUT / "README.md").read_text()
+    given = "---\n".join(re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    command = [str(build.ensure() / "kubectl"), "apply", "--dry-run=server", "--validate=strict", "-f", "-"]
+    done = subprocess.run(
+        [*command, "--namespace", namespace, "--kubeconfig", str(cluster.kubeconfig)],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    created = [line.partition(".")[0] for line in done.stdout.splitlines()]
+    assert created == ["daemontask", "s3aggregatedrefresh", "imdspolicy"]
+
+
 @pytest.fixture
 async def objects(
     admin: Admin, cluster: Cluster, namespace: str, nodes: Nodes

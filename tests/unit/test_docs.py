@@ -164,6 +164,25 @@ def test_who_begins_is_told_of_kubectl_before_the_first_command_that_needs_it(pa
     assert "kubectl" in "".join(prose[: first + 1])
 
 
+README = ROOT / "README.md"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("kind", [info.kind for info in KINDS])
+def test_the_readme_has_a_first_manifest_of_each_kind(kind: str) -> None:
+    part = README.read_text().partition(f"\n## {kind}\n")[2].split("\n## ")[0]
+    (body,) = re.findall(r"^```yaml\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
+    assert manifests.load(body)["kind"] == kind
+
+
+def test_the_readmes_task_is_the_one_that_its_command_applies() -> None:
+    first, *_ = blocks(README, "yaml")
+    assert manifests.load(first) == manifests.load((ROOT / "examples" / "hello.yaml").read_text())
+
+
 def test_the_folder_map_names_every_folder_of_tools_and_packages() -> None:
     part = CONTRIBUTING.read_text().partition("\n## Folder map\n")[2].partition("\n## ")[0]
     named = {name for line in part.splitlines() for name in re.findall(r"^([\w/]+)/ ", line)}
