@@ -94,11 +94,14 @@ def by_download(folder):
     if hashlib.sha256(wheel).hexdigest() not in hashes:
         print(f"uv from {page}: the wheel has none of the hashes in {PINS}", file=sys.stderr)
         return False
-    target = os.path.join(folder, "bin", "uv")
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    with zipfile.ZipFile(io.BytesIO(wheel)) as archive, open(target, "wb") as out:
-        out.write(archive.read(f"uv-{version}.data/scripts/uv"))
-    os.chmod(target, os.stat(target).st_mode | stat.S_IXUSR)
+    programs = os.path.join(folder, "bin")
+    os.makedirs(programs, exist_ok=True)
+    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+        for name in ("uv", "uvx"):
+            target = os.path.join(programs, name)
+            with open(target, "wb") as out:
+                out.write(archive.read(f"uv-{version}.data/scripts/{name}"))
+            os.chmod(target, os.stat(target).st_mode | stat.S_IXUSR)
     return True
 
 
