@@ -16,7 +16,7 @@ from testbed.admin import Admin, Json, path
 from testing.release import LEASE, NAMESPACE, PODS
 
 _COLLECTION, _, _NAME = LEASE.rpartition("/")
-START_SECONDS: Final = 120.0
+SECONDS: Final = 120.0
 
 
 class Leading:
@@ -29,27 +29,33 @@ class Leading:
         self._tasks: list[asyncio.Task[None]] = []
         self._states: list[tuple[float, str]] = []  # since when who leads; "" = nobody
         self._changed = asyncio.Event()
+        self._ended = 0.0
 
     async def __aenter__(self) -> Self:
         lease = self._admin.states(_COLLECTION, fields=f"metadata.name={_NAME}")
         pods = self._admin.states(path("pods", NAMESPACE), labels=PODS)
         follows = (lease, self._look_at_lease), (pods, self._look_at_pods)
         self._tasks = [asyncio.create_task(self._follow(*follow)) for follow in follows]
-        async with asyncio.timeout(START_SECONDS):
-            while not self.leader:
-                self._changed.clear()
-                await self._changed.wait()
+        await self.until(bool)
         self._states = self._states[-1:]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ended = time.monotonic()
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+    async def until(self, holds: Callable[[str], bool], timeout: float = SECONDS) -> None:
+        """Return once it holds of who leads, "" while nobody does."""
+        async with asyncio.timeout(timeout):
+            while not holds(self.leader):
+                self._changed.clear()
+                await self._changed.wait()
 
     @property
     def leader(self) -> str:
@@ -66,8 +72,8 @@ class Leading:
         return [pod for _, pod in self._states if pod]
 
     def without(self) -> float:
-        """The seconds in which nobody led, of the longest time of it; one that has not ended counts."""
-        ends = [at for at, _ in self._states[1:]] + [time.monotonic()]
+        """The longest time in which nobody led, until the block's end."""
+        ends = [at for at, _ in self._states[1:]] + [self._ended or time.monotonic()]
         spans = zip(self._states, ends, strict=True)
         return max((end - at for (at, pod), end in spans if not pod), default=0.0)
 
