@@ -1,5 +1,7 @@
 # The images of caretaker: `probe`, which every node pulls where an IMDSPolicy is verified, and `operator`, the default.
-# For amd64 and arm64 alike: nothing is compiled, each builds from wheels (docs/image.md has commands, sizes, contents).
+# For amd64 and arm64 alike, either built on the other without emulation: what runs here runs on the builder's own
+# platform, and the images' stages only copy. Nothing is compiled (docs/image.md has commands, sizes, contents). Each
+# base has its platform: to buildah 1.28 it would be that of the stage before.
 #
 # Order: what changes least comes first. Of an upgrade that changes no dependency a node pulls one layer, the last.
 # The same input gives the same files: every package is locked with its hash, bytecode holds no times
@@ -8,7 +10,7 @@ ARG PYTHON=docker.io/library/python:3.13-slim-bookworm
 ARG PYTHON_SMALL=docker.io/library/python:3.13-alpine
 
 # ---- tools: what builds; no file of it gets into an image
-FROM ${PYTHON} AS tools
+FROM --platform=$BUILDPLATFORM ${PYTHON} AS tools
 ENV PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
     UV_NO_CACHE=1 UV_SYSTEM_CERTS=1 UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy
 COPY dev/image/tools.txt /build/
@@ -20,19 +22,22 @@ FROM tools AS locked
 COPY pyproject.toml uv.lock ./
 RUN /opt/tools/bin/uv export --quiet --frozen --no-dev --no-emit-project --no-header -o requirements.txt
 
-# ---- dependencies: wheels alone, by hash; no bytecode of the Kubernetes client's typed models: never imported, 50 MB
+# ---- dependencies: the target's wheels, for the glibc of PYTHON, by hash. Bytecode is the same on all platforms; there is
+# none of the Kubernetes client's typed models: never imported, 50 MB
 FROM tools AS dependencies
 COPY --from=locked /build/requirements.txt ./
-RUN /opt/tools/bin/uv venv --quiet --python python3 /opt/caretaker \
- && /opt/tools/bin/uv pip install --quiet --python /opt/caretaker/bin/python --require-hashes --no-deps \
-      --only-binary :all: -r requirements.txt \
+ARG TARGETARCH
+RUN case "$TARGETARCH" in amd64) machine=x86_64 ;; arm64) machine=aarch64 ;; \
+      *) echo "TARGETARCH=$TARGETARCH: amd64 or arm64 is wanted, of BuildKit, buildah or podman" >&2; exit 1 ;; esac \
+ && /opt/tools/bin/uv venv --quiet --python python3 /opt/caretaker \
+ && /opt/tools/bin/uv pip install --quiet --python /opt/caretaker/bin/python --python-platform $machine-manylinux_2_36 \
+      --require-hashes --no-deps --only-binary :all: -r requirements.txt \
  && echo /opt/caretaker/app > "$(/opt/caretaker/bin/python -c 'import site; print(site.getsitepackages()[0])')/caretaker.pth" \
  && /opt/caretaker/bin/python -m compileall -q --invalidation-mode unchecked-hash \
       -x '/kubernetes/(aio|client/(api|models))/.*(?<!__init__)[.]py$' /opt/caretaker/lib
 
 # ---- app: our own code, and the list of all that is installed; without uv's note of when the wheel was built
-FROM tools AS app
-COPY --from=dependencies /opt/caretaker /opt/caretaker
+FROM dependencies AS app
 COPY LICENSE README.md pyproject.toml ./
 COPY crds crds
 COPY operator operator
@@ -46,10 +51,17 @@ COPY dev/sbom.py ./
 RUN /opt/caretaker/bin/python sbom.py --output sbom/operator/caretaker.cdx.json \
  && /opt/caretaker/bin/python sbom.py --part caretaker_probe --output sbom/probe/caretaker-probe.cdx.json
 
-# ---- probe: the standard library and five files
-FROM ${PYTHON_SMALL} AS probe
+# ---- users, users-small: the user of the images, beside those of each base
+FROM --platform=$BUILDPLATFORM ${PYTHON} AS users
+RUN echo 'caretaker:x:65532:65532:caretaker:/nonexistent:/usr/sbin/nologin' >> /etc/passwd \
+ && echo 'caretaker:x:65532:' >> /etc/group
+FROM --platform=$BUILDPLATFORM ${PYTHON_SMALL} AS users-small
 RUN echo 'caretaker:x:65532:65532:caretaker:/nonexistent:/sbin/nologin' >> /etc/passwd \
  && echo 'caretaker:x:65532:' >> /etc/group
+
+# ---- probe: the standard library and five files
+FROM --platform=$TARGETPLATFORM ${PYTHON_SMALL} AS probe
+COPY --from=users-small /etc/passwd /etc/group /etc/
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONPATH=/opt/caretaker
 COPY --from=app /build/sbom/probe /usr/share/sbom
 COPY --from=app /opt/caretaker/app/caretaker_probe /opt/caretaker/caretaker_probe
@@ -64,10 +76,9 @@ USER 65532:65532
 ENTRYPOINT ["python3", "-m", "caretaker_probe"]
 
 # ---- operator
-FROM ${PYTHON} AS operator
+FROM --platform=$TARGETPLATFORM ${PYTHON} AS operator
 # kopf asks for the name of the user that it runs as: a uid without one ends it.
-RUN echo 'caretaker:x:65532:65532:caretaker:/nonexistent:/usr/sbin/nologin' >> /etc/passwd \
- && echo 'caretaker:x:65532:' >> /etc/group
+COPY --from=users /etc/passwd /etc/group /etc/
 # The root file system may be read-only, so no bytecode is written at run time: it is in the image.
 ENV PATH=/opt/caretaker/app/bin:/opt/caretaker/bin:/usr/local/bin:/usr/bin:/bin PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 COPY --from=dependencies /opt/caretaker /opt/caretaker

@@ -9,7 +9,6 @@ cannot be done: it takes Debian's mmdebstrap, which this installs as root.
 
 import os
 import platform
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ from awsdoubles.cached import ensure
 from matrix.missing import Missing
 from realnode import needs
 from realnode.errors import NodeError
+from realnode.images import mmdebstrap
 
 SUITE: Final = "forky"
 # Wheels bring no C++ library, they take the machine's.
@@ -44,8 +44,8 @@ def python(version: str, machine: str = "") -> str:
                 f"Debian's Python {version} is taken on {' and '.join(_LOADERS)}, and this is {one}"
             )
     packages = ",".join([f"python{version}", f"python{version}-venv", *BESIDE])
-    emulator = "" if machine == own else f'"{_emulator(machine)}" '
-    starter = _STARTER.format(machine=machine, loader=_LOADERS[machine], emulator=emulator)
+    emulated = "" if machine == own else f'"{emulator(machine)}" '
+    starter = _STARTER.format(machine=machine, loader=_LOADERS[machine], emulator=emulated)
 
     def fill(folder: Path) -> None:
         _unpacked(packages, folder, machine)
@@ -59,7 +59,7 @@ def python(version: str, machine: str = "") -> str:
     return str(folder / "usr" / "bin" / f"python{version}")
 
 
-def _emulator(machine: str) -> Path:
+def emulator(machine: str) -> Path:
     """QEMU's program that runs programs for `machine` on this one."""
     name = f"qemu-{machine}"
 
@@ -75,17 +75,14 @@ def _emulator(machine: str) -> Path:
 
 
 def _unpacked(packages: str, folder: Path, machine: str) -> None:
-    try:
-        if os.geteuid() == 0:
-            needs.install("mmdebstrap")
-        program = needs.program("mmdebstrap")
-    except NodeError as error:
-        raise Missing(str(error)) from None
-    command = [program, "--quiet", "--variant=extract", "--format=directory", f"--include={packages}"]
+    command = ["--quiet", "--variant=extract", "--format=directory", f"--include={packages}"]
     # Nothing of it is run.
     command += [f"--architectures={_ARCHITECTURES[machine]}", "--skip=check/qemu"]
     # A mirror that lags behind serves as well: what counts is that Debian signed it.
     command += ["--aptopt=Acquire::Check-Valid-Until false", SUITE, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Missing(f"{packages} of Debian's {SUITE} cannot be fetched:\n{done.stderr.strip()}")
+    try:
+        if os.geteuid() == 0:
+            needs.install("mmdebstrap")
+        mmdebstrap(command, f"{packages} of Debian's {SUITE} cannot be fetched")
+    except NodeError as error:
+        raise Missing(str(error)) from None

@@ -22,6 +22,7 @@ from testbed.compiling import BuildError
 from testbed.paths import CHECKOUT, cache
 
 LOWEST: Final = Path(__file__).with_name("lowest.txt")
+SLOWER: Final = 5.0  # of QEMU's user emulation
 LOWEST_COMMAND: Final = (
     "uv pip compile pyproject.toml --group dev --resolution lowest-direct --universal --generate-hashes "
     "--no-annotate -o dev/matrix/lowest.txt"
@@ -44,7 +45,7 @@ def hold(row: Row, suite: str = "") -> Place:
         version = row.version("python")
         python = _python(row, None if version is None else _interpreter(version, row.machine))
         kubernetes = row.version("kubernetes") or (KUBERNETES[-1] if suite == "all" else None)
-        return Place(python, _control_plane(kubernetes))
+        return Place(python, _control_plane(kubernetes) | _pace(row.machine))
     except (BuildError, DoubleError) as error:
         raise Missing(str(error)) from None
 
@@ -110,6 +111,11 @@ def _control_plane(version: str | None) -> dict[str, str]:
         return {}
     build.ensure(version)
     return {"KUBERNETES": version}
+
+
+def _pace(machine: str) -> dict[str, str]:
+    """What tests that bound CPU time are told of an emulated processor."""
+    return {"CPU_SLOWER": str(SLOWER)} if machine not in ("", platform.machine()) else {}
 
 
 def _helpers() -> None:

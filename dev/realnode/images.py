@@ -8,6 +8,7 @@ repeats none of the steps before it.
 
 import fcntl
 import hashlib
+import json
 import os
 import platform
 import re
@@ -77,19 +78,25 @@ def pause() -> Path:
 def busybox() -> bytes:
     """A file system, as a tar, of Debian's BusyBox alone: a link in /bin for each of its programs."""
 
-    def fill(folder: Path) -> None:
-        done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise NodeError(f"the image of BusyBox cannot be made:\n{done.stderr.strip()}")
+    command = ["--quiet", "--variant=extract", "--format=directory", "--include=busybox-static", SUITE]
 
-    command = [
-        *(program("mmdebstrap"), "--quiet", "--variant=extract", "--format=directory"),
-        *("--include=busybox-static", SUITE),
-    ]
-    depends_on = "\0".join([*command[1:], arch()])
+    def fill(folder: Path) -> None:
+        mmdebstrap([*command, str(folder)], "the image of BusyBox cannot be made")
+
+    depends_on = "\0".join([*command, arch()])
     binary = ensure("node-busybox", depends_on, fill, what="BusyBox") / "bin" / "busybox"
     listed = subprocess.run([binary, "--list"], capture_output=True, text=True, check=True).stdout.split()
     return archive.tar({"bin/busybox": binary.read_bytes()}, 0o755, {f"bin/{n}": "busybox" for n in listed})
+
+
+def mmdebstrap(arguments: list[str], failure: str) -> None:
+    """Run it; NodeError where it fails. What it mounts ends with it and is nobody else's."""
+    # Without root it makes namespaces by itself.
+    apart = [] if os.geteuid() else [program("unshare"), "--mount"]
+    command = [*apart, program("mmdebstrap"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NodeError(f"{failure}:\n{done.stderr.strip()}")
 
 
 def _built() -> Path:
@@ -167,21 +174,43 @@ class Storage:
 
     def stand_in(self, names: list[str]) -> None:
         """Have our base image under the names that the Dockerfile begins with."""
-        base = _base()
+        self.run("tag", self.base(arch()), *names)
+
+    def base(self, architecture: str) -> str:
+        """The name of our base image for an architecture."""
+        base = _base(architecture)
         tag = f"localhost/base:{base.parent.name}"
         if tag not in self._names():
             container = self.run("from", "scratch")
             self.run("add", "--quiet", container, str(base), "/")
-            self.run("config", "--env", "PATH=/usr/local/bin:/usr/bin:/bin", container)
+            path = "PATH=/usr/local/bin:/usr/bin:/bin"
+            self.run("config", "--arch", architecture, "--env", path, container)
             self.run("commit", "--quiet", "--timestamp", "0", "--rm", container, tag)
-        self.run("tag", tag, *names)
+        return tag
 
-    def build(self, target: str, name: str, *arguments: str, context: Path = CHECKOUT) -> None:
-        """Build one target; steps that were done before are not done again."""
+    def join(self, name: str, images: list[str]) -> None:
+        """Have images of one platform each as one image of several."""
+        self.run("manifest", "create", name)
+        for image in images:
+            self.run("manifest", "add", name, image)
+
+    def digest(self, name: str, architecture: str) -> str:
+        """Of the manifest for a platform in an image of several."""
+        listed = json.loads(self.run("manifest", "inspect", name))["manifests"]
+        (found,) = (one["digest"] for one in listed if one["platform"]["architecture"] == architecture)
+        return str(found)
+
+    def build(
+        self, target: str, name: str, *arguments: str, context: Path = CHECKOUT, architecture: str = ""
+    ) -> None:
+        """Build one target, of this machine's architecture or another; steps that were done before are not
+        done again."""
         # Never isolation by an OCI runtime, whose network edits the machine's firewall.
         self.run(
             "bud",
             *("--isolation", "chroot", "--pull-never", "--layers", "--timestamp", "0"),
+            *("--platform", f"linux/{architecture or arch()}"),
+            *("--build-arg", f"BUILDPLATFORM=linux/{arch()}"),  # which buildah 1.28 does not set
             *("--target", target, "--tag", name, *arguments),
             *(f"--volume={place}:{place}:ro" for place in _of_the_machine()),
             str(context),
@@ -197,25 +226,24 @@ def _of_the_machine() -> list[str]:
     return [place for place in places if Path(place).exists()]
 
 
-def _base() -> Path:
+def _base(architecture: str) -> Path:
+    """Its files, as a tar. Of another architecture nothing can be run: packages are only unpacked."""
+    native = architecture == arch()
     command = [
-        program("mmdebstrap"),
         "--quiet",
-        "--variant=essential",
+        "--variant=essential" if native else "--variant=extract",
+        *([] if native else [f"--architectures={architecture}", "--skip=check/qemu"]),
         f"--include={','.join(BASE)}",
         *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _NOT_IN_IMAGES),
         SUITE,
     ]
 
     def fill(folder: Path) -> None:
-        done = subprocess.run(
-            [*command, str(folder / "base.tar")], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise NodeError(f"the base image cannot be made:\n{done.stderr.strip()}")
+        mmdebstrap([*command, str(folder / "base.tar")], "the base image cannot be made")
 
-    depends_on = "\0".join([*command[1:], arch()])
-    return ensure("node-base", depends_on, fill, what=f"the base image, Debian's {SUITE}") / "base.tar"
+    depends_on = "\0".join([*command, arch()])
+    what = f"the base image, Debian's {SUITE} for {architecture}"
+    return ensure("node-base", depends_on, fill, what=what) / "base.tar"
 
 
 def arch() -> str:

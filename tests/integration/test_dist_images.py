@@ -7,19 +7,26 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 import chart
+from realnode.images import TARGETS
+from release.oci import Image, Layout
+from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 from testing.dist import CHART, REGISTRY, VERSION, Clone, another, digests, git, origin_in
+from testing.imageroot import ImageRoot
 
 # They take root on Linux; buildah is installed where it is missing.
 IMAGES: Final = "debian" if sys.platform == "linux" and not os.geteuid() else "none"
+ELF: Final = {"amd64": 62, "arm64": 183}  # e_machine
 
-pytestmark = pytest.mark.timeout(900)
+# Two builds of four images.
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +66,16 @@ class TestImages:
         assert top["mediaType"] == "application/vnd.oci.image.index.v1+json"
         assert top["annotations"] == {"org.opencontainers.image.ref.name": VERSION}
         named = {top["digest"]}
-        for one in blob(folder, top["digest"])["manifests"]:
-            assert one["platform"] in ({"os": "linux", "architecture": arch} for arch in ("amd64", "arm64"))
+        listed = blob(folder, top["digest"])["manifests"]
+        platforms = [one["platform"] for one in listed]
+        assert platforms == [{"os": "linux", "architecture": arch} for arch in ("amd64", "arm64")]
+        for one in listed:
             manifest = blob(folder, one["digest"])
             about = blob(folder, manifest["config"]["digest"])
             assert about["config"]["Labels"]["org.opencontainers.image.version"] == VERSION
             assert about["config"]["Labels"]["org.opencontainers.image.revision"] == head(made)
             assert about["config"]["User"] == "65532:65532"
+            assert about["architecture"] == one["platform"]["architecture"]
             named |= {one["digest"], manifest["config"]["digest"]}
             named |= {layer["digest"] for layer in manifest["layers"]}
         blobs = {f"sha256:{file.name}" for file in (folder / "blobs" / "sha256").iterdir()}
@@ -88,10 +98,18 @@ class TestImages:
         assert offered == {f"{file.name}: OK" for file in tmp_path.iterdir() if file.name != "SHA256SUMS"}
         assert {"operator.linux-amd64.cdx.json: OK", f"{CHART}: OK"} <= offered
 
-    def test_each_has_a_bill(self, made: Clone) -> None:
-        for target, name in (("operator", "caretaker"), ("probe", "caretaker-probe")):
-            (file,) = made.dist.glob(f"{target}.linux-*.cdx.json")
-            assert json.loads(file.read_text())["metadata"]["component"]["name"] == name
+    def test_our_code_is_one_layer_of_at_most_2_mb_for_all_platforms_and_the_last(self, made: Clone) -> None:
+        last = {image.manifest["layers"][-1]["digest"] for image in images(made, "operator").values()}
+        assert len(last) == 1
+        for image in images(made, "operator").values():
+            (base, _), *_, (place, size) = image.sizes
+            assert (base, place) == ("base", "/opt/caretaker/app")
+            assert size <= 2_000_000
+
+    @pytest.mark.parametrize("name", ["amd64", "arm64"])
+    def test_each_has_a_bill(self, made: Clone, name: str) -> None:
+        mains = [bill(made, target, name)["metadata"]["component"]["name"] for target in TARGETS]
+        assert mains == ["caretaker-probe", "caretaker"]
 
     def test_chart_and_manifest_have_them_by_digest(self, made: Clone) -> None:
         rendered = chart.text(chart=made.dist / CHART)
@@ -113,6 +131,76 @@ class TestImages:
         assert definition["externalParameters"]["IMAGES"] == "debian"
         bases = {one["name"] for one in definition["resolvedDependencies"] if "name" in one}
         assert bases == {"localhost/caretaker/debian-python:bookworm"}
+        of = {target: {n: one.base for n, one in images(made, target).items()} for target in TARGETS}
+        assert of["operator"] == of["probe"], "both are built on Debian"
+        materials = [one["digest"] for one in definition["resolvedDependencies"] if "name" in one]
+        assert materials == [base["digest"] for base in of["operator"].values()]
+
+
+@pytest.fixture(scope="module", params=["amd64", "arm64"])
+def operator(
+    made: Clone, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ImageRoot]:
+    folder = tmp_path_factory.mktemp("operator")
+    yield unpacked(made, "operator", request.param, folder)
+    shutil.rmtree(folder)
+
+
+class TestAnImage:
+    """As its user, with a root that cannot be written; the one of another architecture under QEMU."""
+
+    __test__ = IMAGES != "none"
+
+    def test_tells_how_it_is_used_and_its_version(self, operator: ImageRoot) -> None:
+        assert "usage: caretaker" in said(operator, "--help")
+        assert said(operator, "--version") == f"caretaker {VERSION}\n"
+
+    def test_plans(self, operator: ImageRoot, cluster: Cluster) -> None:
+        shutil.copy(CHECKOUT / "examples" / "hello.yaml", operator.folder / "task.yaml")
+        kubeconfig = operator.folder / "kubeconfig"
+        shutil.copy(cluster.kubeconfig, kubeconfig)
+        kubeconfig.chmod(0o644)
+        told = said(operator, "plan", "-n", "default", "-f", "/task.yaml", KUBECONFIG="/kubeconfig")
+        assert "hello" in told
+
+    @pytest.mark.parametrize("name", ["amd64", "arm64"])
+    def test_probes(self, made: Clone, tmp_path: Path, name: str) -> None:
+        root = unpacked(made, "probe", name, tmp_path)
+        assert json.loads(said(root, "--endpoint", "http://127.0.0.1:9"))["verdict"] == "Refused"
+
+    def test_has_programs_of_its_architecture(self, operator: ImageRoot) -> None:
+        heads = [file.read_bytes()[:20] for file in (operator.folder / "opt").rglob("*.so*")]
+        assert len(heads) > 10
+        assert {head[18] for head in heads if head.startswith(b"\x7fELF")} == {ELF[operator.architecture]}
+
+    def test_has_a_bill_of_what_is_in_it(self, operator: ImageRoot, made: Clone) -> None:
+        (packages,) = operator.folder.glob("opt/caretaker/lib/python3*/site-packages")
+        found = {one.name.removesuffix(".dist-info") for one in packages.glob("*.dist-info")}
+        listed = bill(made, "operator", operator.architecture)["components"]
+        assert {f"{one['name'].replace('-', '_')}-{one['version']}" for one in listed} == {
+            re.sub("[-.](?=.*-)", "_", one).lower() for one in found
+        }
+
+
+def said(root: ImageRoot, *arguments: str, **variables: str) -> str:
+    done = root.run(*arguments, variables=variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def bill(made: Clone, target: str, architecture: str) -> Any:
+    return json.loads((made.dist / f"{target}.linux-{architecture}.cdx.json").read_text())
+
+
+def images(made: Clone, target: str) -> dict[str, Image]:
+    """By architecture."""
+    found = Layout(made.dist / "images" / target).images()
+    return {image.platform.removeprefix("linux-"): image for image in found}
+
+
+def unpacked(made: Clone, target: str, name: str, folder: Path) -> ImageRoot:
+    layout = Layout(made.dist / "images" / target)
+    return ImageRoot.unpacked(layout, images(made, target)[name], folder)
 
 
 def done(command: str, folder: Path) -> str:

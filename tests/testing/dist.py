@@ -64,7 +64,7 @@ class Clone:
     def release(self, version: str = VERSION, images: str = "none") -> tuple[int, str, str]:
         """Exit code, stdout, stderr of `make release`."""
         process = self.start(version, images)
-        out, err = process.communicate(timeout=800)
+        out, err = process.communicate(timeout=1700)
         return process.returncode, out, err
 
     def released(self, images: str = "none") -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 import bootstrap
+from realnode.images import TARGETS
 from testbed.paths import CHECKOUT
 
 DOCKERFILE: Final = (CHECKOUT / "Dockerfile").read_text()
@@ -18,8 +19,13 @@ PURE: Final = re.compile(r"-none-any\.whl$")
 TAGS: Final = r"-(cp313-cp313|cp3\d+-abi3)-(manylinux|musllinux)\S*"
 
 
-def stages() -> list[str]:
-    return re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE)
+GLIBC: Final = {"bookworm": "2_36", "trixie": "2_41"}
+
+
+def stages() -> dict[str, str]:
+    """The text of each, by name."""
+    texts = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.MULTILINE)[1:]
+    return {text.splitlines()[0].rpartition(" AS ")[2]: text for text in texts}
 
 
 @functools.cache
@@ -41,8 +47,25 @@ def needed() -> set[str]:
 
 
 def test_the_operator_is_what_a_build_without_a_target_makes() -> None:
-    assert stages()[-1] == "operator"
+    assert list(stages())[-1] == "operator"
     assert "probe" in stages()
+
+
+def test_either_platform_builds_the_other_without_emulation() -> None:
+    """Of the target's platform are the stages that are images, and nothing runs in those."""
+    for name, text in stages().items():
+        words = text.split()
+        if words[1] in stages():
+            continue
+        platform = "TARGETPLATFORM" if name in TARGETS else "BUILDPLATFORM"
+        assert words[1] == f"--platform=${platform}"
+        assert name not in TARGETS or not re.search(r"^RUN", text, re.MULTILINE)
+
+
+def test_wheels_are_for_the_glibc_of_the_base() -> None:
+    base = re.search(r"^ARG PYTHON=\S+-slim-(\w+)$", DOCKERFILE, re.MULTILINE)
+    assert base
+    assert re.findall(r"-manylinux_(\w+)", DOCKERFILE) == [GLIBC[base[1]]]
 
 
 def test_the_images_version_is_the_projects() -> None:
