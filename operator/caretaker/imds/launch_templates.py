@@ -3,8 +3,8 @@
 Inputs: AWS and the API server, the members of the cluster. As in inventory.py there is one lock for each
 identity and region, and policies that ask at the same moment share one answer. DescribeAutoScalingGroups is
 asked for 100 names at once, DescribeLaunchTemplateVersions once for a template, DescribeTags once for 100 of
-them, GetInstanceMetadataDefaults once where a version leaves an option unset, and the EC2NodeClasses are
-listed once; each only if a node of the policy that asks comes from such a source. It decides nothing and
+them, GetInstanceMetadataDefaults once where a group's version leaves an option unset, and the EC2NodeClasses
+are listed once; each only if a node of the policy that asks comes from such a source. It decides nothing and
 changes nothing; failed reads are reported, and the audit of instances goes on without it.
 """
 
@@ -25,6 +25,7 @@ from caretaker.aws.pages import batched, pages
 from caretaker.imds.inventory import SharedRead
 from caretaker.imds.launching import (
     DEFAULT,
+    DEFAULTED,
     LATEST,
     STACK_TAG,
     LaunchSnapshot,
@@ -45,8 +46,6 @@ NAMES: Final = 100  # groups of one call: DescribeAutoScalingGroups' largest pag
 IDS: Final = 100  # values of a filter: the vendor's limit is 200 in a call, in all filters
 PAGE: Final = 200  # DescribeLaunchTemplateVersions' own limit
 TAGS: Final = 1000  # DescribeTags' own limit
-# The options that an account can have defaults for ("ModifyInstanceMetadataDefaults").
-DEFAULTED: Final = {"HttpTokens", "HttpPutResponseHopLimit", "HttpEndpoint", "InstanceMetadataTags"}
 # The newest first: Karpenter served v1beta1 alone before version 1.0.
 NODE_CLASSES: Final = tuple(f"/apis/karpenter.k8s.aws/{v}/ec2nodeclasses" for v in ("v1", "v1beta1"))
 
@@ -83,6 +82,12 @@ class _NodeClass(msgspec.Struct):
     spec: _NodeClassSpec = msgspec.field(default_factory=_NodeClassSpec)
 
 
+class _Account(SharedRead):
+    """The account's defaults in a region; None = not known. A denial holds up no other read."""
+
+    defaults: Options | None = None
+
+
 class _RegionCache(SharedRead):
     """The cache of a region for one identity."""
 
@@ -91,11 +96,11 @@ class _RegionCache(SharedRead):
         self.groups: dict[str, ScalingGroup | None] = {}
         self.templates: dict[str, Template | None] = {}
         self.asked: dict[str, set[str]] = {}  # versions of each template
-        self.defaults: Options | None = None
+        self.account = _Account()
 
     def forget(self) -> None:
         """All is asked for again."""
-        self.groups, self.templates, self.asked, self.defaults = {}, {}, {}, None
+        self.groups, self.templates, self.asked, self.account.defaults = {}, {}, {}, None
         self.at = time.monotonic()
 
     def with_groups(self, needs: Needs) -> dict[str, set[str]]:
@@ -121,15 +126,16 @@ class _RegionCache(SharedRead):
 
     def complete(self, needs: Needs) -> bool:
         """Whether there is nothing to ask for."""
-        known = needs.groups <= self.groups.keys() and not self.lacking(needs) and not self.untagged()
-        return known and not self.lacks_defaults()
+        return needs.groups <= self.groups.keys() and not self.lacking(needs) and not self.untagged()
 
     def lacks_defaults(self) -> bool:
-        """Whether the account's defaults count and are not known."""
-        return self.defaults is None and any(
-            DEFAULTED - version.block.keys()
-            for template in self.templates.values()
-            for version in (template.versions.values() if template is not None else ())
+        """Whether a group launches from a version that leaves an option to the account, whose defaults are
+        not known."""
+        refs = {ref for group in self.groups.values() if group is not None for ref in group.templates}
+        templates = ((self.templates.get(ref.template), ref.version) for ref in refs)
+        versions = (template.version(number) for template, number in templates if template is not None)
+        return self.account.defaults is None and any(
+            version is not None and DEFAULTED - version.block.keys() for version in versions
         )
 
 
@@ -179,8 +185,9 @@ class LaunchTemplateProvider:
             cache = await self._region(aws, region, own, every, max_age)
             groups |= {(region, name): group for name, group in cache.groups.items()}
             templates |= {(region, name): template for name, template in cache.templates.items()}
-            defaults |= {region: cache.defaults} if cache.defaults is not None else {}
-            problems += [cache.problem] if cache.problem is not None else []
+            account = cache.account
+            defaults |= {region: account.defaults} if account.defaults is not None else {}
+            problems += [one for one in (cache.problem, account.problem) if one is not None]
         classes = None
         if any(own.classes for own in needs.values()):
             classes = await self._node_classes(max_age)
@@ -220,6 +227,8 @@ class LaunchTemplateProvider:
                     own,
                     needs_of(await every()).get(region, own),
                 )
+            if time.monotonic() >= cache.account.again_at and cache.lacks_defaults():
+                await self._ask_account(cache.account, self._ec2(ec2))
         return cache
 
     async def _ask(
@@ -244,14 +253,19 @@ class LaunchTemplateProvider:
             await self._tags(cache, ec2)
         except AwsError as error:
             problem = problem or error
-        try:
-            if cache.lacks_defaults():
-                self.calls += 1
-                account = await ec2.get_instance_metadata_defaults()
-                cache.defaults = described_options(account.get("AccountLevel") or {})
-        except AwsError as error:
-            problem = problem or error
         cache.done(problem, self._scale)
+
+    async def _ask_account(self, account: _Account, ec2: Ec2) -> None:
+        problem: AwsError | None = None
+        try:
+            self.calls += 1
+            found = (await ec2.get_instance_metadata_defaults()).get("AccountLevel") or {}
+            # Without a preference an option is absent; or one of these, as it is set.
+            block = {name: value for name, value in found.items() if value not in ("no-preference", -1)}
+            account.defaults = described_options({name: block[name] for name in DEFAULTED & block.keys()})
+        except AwsError as error:
+            problem = error
+        account.done(problem, self._scale)
 
     async def _groups(self, autoscaling: AutoScaling, names: Sequence[str]) -> dict[str, ScalingGroup]:
         found: dict[str, ScalingGroup] = {}

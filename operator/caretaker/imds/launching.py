@@ -17,6 +17,10 @@ from caretaker.aws.ec2 import AutoScalingGroup, LaunchTemplateSpecification, Lau
 
 LATEST: Final = "$Latest"
 DEFAULT: Final = "$Default"
+# The options that an account can have defaults for ("ModifyInstanceMetadataDefaults").
+DEFAULTED: Final = frozenset(
+    ("HttpTokens", "HttpPutResponseHopLimit", "HttpEndpoint", "InstanceMetadataTags")
+)
 # Set by CloudFormation on its resources (CloudFormation user guide, "Resource tag").
 STACK_TAG: Final = "aws:cloudformation:stack-name"
 
@@ -76,7 +80,7 @@ class LaunchSnapshot(msgspec.Struct, frozen=True):
 
     groups, templates  by (region, name or id)
     classes            Karpenter's EC2NodeClasses by name; None = not read
-    defaults           the account's, by region
+    defaults           the account's, by region that was read
     problems           of each read that failed: its message
     """
 

@@ -12,7 +12,7 @@ import msgspec
 
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
-from caretaker.imds.launching import DEFAULT
+from caretaker.imds.launching import DEFAULT, LaunchSnapshot
 from caretaker.imds.merge import DesiredOption
 
 GroupName = tuple[str, str]  # kind, name
@@ -91,3 +91,28 @@ def launch_source_of(
     if group := named.get("AutoScalingGroup"):
         return LaunchSource("AutoScalingGroup", group, ref.region)
     return None
+
+
+def targets(
+    node_sources: Iterable[NodeSource], launching: LaunchSnapshot
+) -> dict[tuple[str, ...], dict[str, set[Any]]]:
+    """By source: option -> values that nodes from there should have. Options in conflict have no value."""
+    found: dict[tuple[str, ...], dict[str, set[Any]]] = {}
+    for node_source in node_sources:
+        for key in _keys(node_source.launch, launching):
+            fields = found.setdefault(key, {})
+            for field, one in node_source.fields.items():
+                if not one.rivals:
+                    fields.setdefault(field, set()).add(one.value)
+    return found
+
+
+def _keys(launch: LaunchSource, launching: LaunchSnapshot) -> Iterable[tuple[str, ...]]:
+    if launch.kind == "EC2NodeClass":
+        yield ("class", launch.name)
+    elif launch.kind == "EKSTemplate":
+        yield ("template", launch.region, launch.template, launch.version)
+    elif launch.kind == "AutoScalingGroup":
+        group = launching.groups.get((launch.region, launch.name))
+        for ref in group.templates if group is not None else ():
+            yield ("template", launch.region, ref.template, ref.version)

@@ -19,9 +19,17 @@ import msgspec
 
 from caretaker.api.imds import GroupStatus, Options, SourceState, SourceStatus, ec2_name
 from caretaker.imds.drift import OptionChange, changes, differences, without_inherited
-from caretaker.imds.launching import DEFAULT, LATEST, LaunchSnapshot, ScalingGroup, Template, TemplateRef
+from caretaker.imds.launching import (
+    DEFAULT,
+    DEFAULTED,
+    LATEST,
+    LaunchSnapshot,
+    ScalingGroup,
+    Template,
+    TemplateRef,
+)
 from caretaker.imds.merge import DesiredOption
-from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource
+from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource, targets
 from caretaker.imds.remediation import NewVersion, Script, patch_node_class
 
 MAX_MESSAGE: Final = 1024
@@ -230,10 +238,13 @@ class _SourceChecker:
             message = "has a launch configuration, which cannot be changed: give it a launch template"
             message = f"the Auto Scaling group {message if group is not None else 'is not there any more'}"
             return msgspec.structs.replace(of, state="Unsupported", message=message)
-        defaults = self._launching.defaults.get(region, _NO_DEFAULTS)
+        defaults = self._launching.defaults.get(region)
         found = {ref: self._launched(region, ref, desired, defaults) for ref in group.templates}
-        worst = min(found.values(), key=lambda one: _ORDER.index(one.status.state))
-        status = msgspec.structs.replace(worst.status, auto_scaling_group=name)
+        worst = min((one.status for one in found.values()), key=lambda one: _ORDER.index(one.state))
+        if worst.state == "Compliant":
+            notes = dict.fromkeys(one.status.message for one in found.values() if one.status.message)
+            worst = msgspec.structs.replace(worst, message="; ".join(notes))
+        status = msgspec.structs.replace(worst, auto_scaling_group=name)
         if status.state not in FIXABLE or any(one.no_command for one in found.values()):
             return status
         pinned = [ref for ref, one in found.items() if one.differs and not _moves(ref)]
@@ -255,8 +266,9 @@ class _SourceChecker:
         region: str,
         ref: TemplateRef,
         desired: Mapping[str, DesiredOption],
-        defaults: Options = _NO_DEFAULTS,
+        defaults: Options | None = _NO_DEFAULTS,
     ) -> "_Launched":
+        """`defaults`: the account's, None = not read."""
         of = SourceStatus("Unknown", ref.template, ref.version)
         key = (region, ref.template)
         if key not in self._launching.templates:
@@ -267,11 +279,16 @@ class _SourceChecker:
             what = f"version {ref.version} of it" if template is not None else "the launch template"
             message = f"{what} is not there any more: nothing can be launched"
             return _Launched(msgspec.structs.replace(of, state="Unsupported", message=message))
-        differs, inherited = without_inherited(changes(version.options, desired), defaults)
+        differs, inherited = without_inherited(changes(version.options, desired), defaults or _NO_DEFAULTS)
         of = msgspec.structs.replace(of, launch_template=template.id, state=_state(differs))
         if not differs:
             return _Launched(msgspec.structs.replace(of, message=inherited))
-        shown = differences(differs, defaults)
+        shown = differences(differs, defaults or _NO_DEFAULTS)
+        if defaults is None and all(
+            one.current is None and ec2_name(one.field) in DEFAULTED for one in differs
+        ):
+            message = f"{shown}; the account's defaults could not be read"
+            return _Launched(msgspec.structs.replace(of, state="Unknown", message=message))
         target, contested = self._target(("template", *key, ref.version), differs)
         new = _reusing(NewVersion(template, version, target))
         contested = contested or self._displaced((*key, ref.version), new)
@@ -293,9 +310,9 @@ class _SourceChecker:
         return target, message if contested else ""
 
     def _everybody(self) -> Mapping[tuple[str, ...], Mapping[str, set[Any]]]:
-        """The desired options of all policies, by source: see _targets()."""
+        """The desired options of all policies, by source: see targets()."""
         if self._all is None:
-            self._all = _targets(self._known_sources(), self._launching)
+            self._all = targets(self._known_sources(), self._launching)
         return self._all
 
     def _known_sources(self) -> Sequence[NodeSource]:
@@ -327,31 +344,6 @@ class _Launched(msgspec.Struct, frozen=True):
     differs: tuple[OptionChange, ...] = ()
     new: Any = None  # a NewVersion where it differs
     no_command: bool = False
-
-
-def _targets(
-    node_sources: Iterable[NodeSource], launching: LaunchSnapshot
-) -> dict[tuple[str, ...], dict[str, set[Any]]]:
-    """By source: option -> values that nodes from there should have. Options in conflict have no value."""
-    found: dict[tuple[str, ...], dict[str, set[Any]]] = {}
-    for node_source in node_sources:
-        for key in _keys(node_source.launch, launching):
-            fields = found.setdefault(key, {})
-            for field, one in node_source.fields.items():
-                if not one.rivals:
-                    fields.setdefault(field, set()).add(one.value)
-    return found
-
-
-def _keys(launch: LaunchSource, launching: LaunchSnapshot) -> Iterable[tuple[str, ...]]:
-    if launch.kind == "EC2NodeClass":
-        yield ("class", launch.name)
-    elif launch.kind == "EKSTemplate":
-        yield ("template", launch.region, launch.template, launch.version)
-    elif launch.kind == "AutoScalingGroup":
-        group = launching.groups.get((launch.region, launch.name))
-        for ref in group.templates if group is not None else ():
-            yield ("template", launch.region, ref.template, ref.version)
 
 
 def _fix_command(

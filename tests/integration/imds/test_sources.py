@@ -299,6 +299,10 @@ async def test_an_unset_option_is_the_accounts_default_and_so_are_the_next_nodes
     await policy.condition("SourcesCompliant", "True")
     launched_now = fleet.control.add_nodes(1, group="spot")[0]["options"]
     assert {**launched_now, **GOOD} == launched_now
+    fleet.control.deny("GetInstanceMetadataDefaults")
+    found = await policy.when(lambda f: states(f) == {"spot": "Unknown"})
+    assert "the account's defaults could not be read" in sources(found)["spot"]["message"]
+    fleet.control.allow("GetInstanceMetadataDefaults")
     fleet.control.defaults(HttpTokens="optional")
     found = await policy.when(lambda f: states(f) == {"spot": "Unset"})
     assert "(the account's default is optional)" in sources(found)["spot"]["message"]

@@ -4,10 +4,20 @@ import msgspec
 import pytest
 
 from caretaker.api.conditions import Condition
-from caretaker.api.imds import Canary, CanaryStatus, ChangedInstance, FieldChange, GroupCanary, Safety, Status
+from caretaker.api.imds import (
+    Canary,
+    CanaryStatus,
+    ChangedInstance,
+    FieldChange,
+    GroupCanary,
+    GroupStatus,
+    Safety,
+    SourceStatus,
+    Status,
+)
 from caretaker.api.objects import WireMeta
 from caretaker.cli.imds.plan import enforce_input, enforce_lines, faults_of
-from caretaker.cli.imds.status import advice, as_text, canaries
+from caretaker.cli.imds.status import advice, as_text, canaries, sources
 from caretaker.cli.manifest import read as manifest
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import EnforceInput
@@ -167,3 +177,12 @@ def test_plan_tells_the_canary_of_each_group_and_how_long_it_stands() -> None:
     nobody = enforce_lines(Enforced(left=9), Safety(), enforces=True)
     assert "there is no canary yet" in nobody[1]
     assert len(enforce_lines(Enforced(left=9), Safety(canary=Canary(0)), enforces=True)) == 1
+
+
+def test_a_compliant_source_that_relies_on_the_account_says_so() -> None:
+    note = "not set, the account's default: httpTokens required"
+    groups = [
+        GroupStatus("AutoScalingGroup", name, source=SourceStatus("Compliant", message=message))
+        for name, message in (("spot", note), ("apps", ""))
+    ]
+    assert sources(groups)[-1] == f"AutoScalingGroup/spot: {note}"

@@ -36,6 +36,7 @@ class Cloud:
         self.templates: dict[str, int] = {"lt-1": 3}  # id -> latest; the default is 1
         self.stacks: dict[str, str] = {}
         self.options: dict[str, Any] = GOOD  # of all templates
+        self.unset: set[int] = set()  # versions without options
         self.defaults: dict[str, Any] = {}  # of the account
         self.calls: list[tuple[str, Any]] = []
         self.errors: dict[str, Exception] = {}
@@ -81,7 +82,7 @@ class Cloud:
                 "LaunchTemplateId": name,
                 "VersionNumber": number,
                 "DefaultVersion": number == 1,
-                "LaunchTemplateData": {"MetadataOptions": self.options},
+                "LaunchTemplateData": {} if number in self.unset else {"MetadataOptions": self.options},
             }
             for number in sorted(numbers)
         ]
@@ -95,7 +96,7 @@ class Cloud:
 
     async def get_instance_metadata_defaults(self) -> Any:
         self._call("defaults", None)
-        return {"AccountLevel": {"ManagedBy": "account", **self.defaults}}
+        return {"AccountLevel": {"ManagedBy": "account", **self.defaults}} if self.defaults else {}
 
     async def list(self, path: str, kind: Any) -> Any:
         self._call("classes", path)
@@ -300,10 +301,72 @@ async def test_the_accounts_defaults_are_read_once_a_resync_where_an_option_is_n
     assert provider.calls == 3 + 2 * 4
 
 
-async def test_denied_defaults_are_told_and_waited_out_while_the_rest_is_known(
+@pytest.mark.parametrize(
+    ("version", "calls"), [("2", 1), ("$Latest", 0)], ids=["the pinned one", "another that nothing uses"]
+)
+async def test_only_versions_that_a_group_launches_from_count(
+    provider: LaunchTemplateProvider, cloud: Cloud, version: str, calls: int
+) -> None:
+    cloud.unset = {2}
+    cloud.groups = {"a": ("lt-1", version)}
+    await get(provider, member(group="a"), eks("2"))
+    assert [operation for operation, _ in cloud.calls].count("defaults") == calls
+
+
+async def test_for_node_groups_of_eks_alone_the_defaults_are_not_read(
+    provider: LaunchTemplateProvider, cloud: Cloud
+) -> None:
+    cloud.options = {}
+    found = await get(provider, eks("2"))
+    assert [operation for operation, _ in cloud.calls] == ["versions", "tags"]
+    assert found.launching.defaults == {}
+
+
+async def test_each_region_has_defaults_of_its_own(cloud: Cloud, clock: Clock) -> None:
+    other = Cloud()
+    cloud.options = other.options = {}
+    cloud.groups = other.groups = {"a": ("lt-1", "1")}
+    cloud.defaults, other.defaults = {"HttpTokens": "required"}, {"HttpTokens": "optional"}
+    assert clock
+    regions: Any = {HERE: cloud, "us-east-1": other}
+    provider = LaunchTemplateProvider(
+        lambda key: regions[key.region],
+        lambda key: regions[key.region],
+        cloud,  # type: ignore[arg-type]
+    )
+    found = await get(provider, member(group="a"), member(group="a", region="us-east-1"))
+    assert found.launching.defaults == {
+        HERE: Options(http_tokens="required"),
+        "us-east-1": Options(http_tokens="optional"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        pytest.param({}, Options(), id="nothing"),
+        pytest.param(
+            {"HttpTokens": "required", "HttpEndpoint": "no-preference", "HttpPutResponseHopLimit": -1},
+            Options(http_tokens="required"),
+            id="no preference",
+        ),
+        pytest.param({"HttpTokens": "something new"}, Options(), id="an unknown value"),
+    ],
+)
+async def test_an_option_without_a_preference_has_no_default(
+    provider: LaunchTemplateProvider, cloud: Cloud, said: dict[str, Any], known: Options
+) -> None:
+    cloud.groups, cloud.options, cloud.defaults = {"a": ("lt-1", "1")}, {}, said
+    for _ in range(2):
+        found = await get(provider, member(group="a"))
+        assert found.launching.defaults == {HERE: known}
+    assert [operation for operation, _ in cloud.calls].count("defaults") == 1
+
+
+async def test_denied_defaults_are_told_and_waited_out_alone(
     provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock
 ) -> None:
-    cloud.groups, cloud.options = {"a": ("lt-1", "$Latest")}, {}
+    cloud.groups, cloud.options = {"a": ("lt-1", "$Latest"), "b": ("lt-1", "$Latest")}, {}
     cloud.errors["defaults"] = DENIED
     for _ in range(2):
         found = await get(provider, member(group="a"))
@@ -311,8 +374,15 @@ async def test_denied_defaults_are_told_and_waited_out_while_the_rest_is_known(
         assert found.launching.defaults == {}
         assert [one.stack for one in found.launching.templates.values() if one] == [""]
     assert [operation for operation, _ in cloud.calls] == ["groups", "versions", "tags", "defaults"]
+    found = await get(provider, member(group="a"), member(group="b"))
+    assert found.launching.groups.keys() == {(HERE, "a"), (HERE, "b")}, "a new group is read at once"
+    cloud.errors["tags"] = DENIED
+    clock.now += FRESH
+    cloud.calls.clear()
+    assert (await get(provider, member(group="a"))).problems == (DENIED, DENIED)
+    assert [operation for operation, _ in cloud.calls] == ["groups", "versions", "tags", "defaults"]
     cloud.errors.clear()
-    clock.now += 15
+    clock.now += 30
     found = await get(provider, member(group="a"))
     assert (found.problems, found.launching.defaults) == ((), {HERE: Options()})
 

@@ -42,7 +42,7 @@ def known(*templates: Any, group: ScalingGroup | None = None, **more: Any) -> La
     return LaunchSnapshot(
         {} if group is None else {(HERE, group.name): group},
         {(HERE, one.id): one for one in templates},
-        **more,
+        **{"defaults": {HERE: Options()}, **more},
     )
 
 
@@ -316,8 +316,15 @@ def test_an_option_that_is_not_set_is_that_of_the_account() -> None:
             id="the template's own value wins",
         ),
         pytest.param(
+            {"HttpPutResponseHopLimit": 2, "HttpTokens": "optional"},
+            DEFAULTS,
+            "Drifted",
+            "httpTokens is optional, should be required",
+            id="the template's own value wins over a default that is right",
+        ),
+        pytest.param(
             UNSET,
-            {"us-east-1": DEFAULTS[HERE]},
+            {HERE: Options(), "us-east-1": DEFAULTS[HERE]},
             "Unset",
             "httpTokens is not set, should be required",
             id="defaults of another region",
@@ -328,6 +335,49 @@ def test_other_defaults_of_the_account_are_named(block: Any, defaults: Any, stat
     source = found(known(template(block), group=of_group("$Latest"), defaults=defaults)).groups[SPOT]
     assert (source.state, source.message) == (state, message)
     assert DATA in source.mend, "the new version does not rely on the account"
+
+
+def test_all_that_comes_of_the_account_is_named() -> None:
+    """Of each option, and of each template of a mixed instances policy."""
+    both = {HERE: Options(2, "required")}
+    made = template({"HttpEndpoint": "enabled"}, GOOD)
+    for refs in (("1",), ("1", "2"), ("2", "1")):
+        group = ScalingGroup("spot", tuple(TemplateRef("lt-1", ref) for ref in refs), mixed=True)
+        source = found(known(made, group=group, defaults=both)).groups[SPOT]
+        assert source.state == "Compliant"
+        assert source.message == (
+            "not set, the account's default: httpPutResponseHopLimit 2, httpTokens required"
+        )
+
+
+@pytest.mark.parametrize(
+    ("block", "state"),
+    [
+        pytest.param(UNSET, "Unknown", id="what differs may be a default"),
+        pytest.param({"HttpPutResponseHopLimit": 1}, "Drifted", id="something else differs, too"),
+        pytest.param(GOOD, "Compliant", id="all is set"),
+    ],
+)
+def test_where_the_defaults_could_not_be_read_only_what_they_may_decide_is_unknown(
+    block: Any, state: str
+) -> None:
+    source = found(known(template(block), group=of_group("$Latest"), defaults={})).groups[SPOT]
+    assert source.state == state
+    assert ("could not be read" in source.message, bool(source.mend)) == (
+        state == "Unknown",
+        state == "Drifted",
+    )
+
+
+def test_ipv6_has_no_default_of_the_account() -> None:
+    want = Options(http_protocol_ipv6="enabled")
+    node_sources = NodeSources()
+    observed = ObservedInstance(Options(), group="spot")
+    merged = merge([PolicyOptions("me", 100, want)])
+    node_sources.add((SPOT,), InstanceRef("i-1", HERE), observed, merged)
+    unread = known(template(GOOD), group=of_group("$Latest"), defaults={})
+    (source,) = audit(node_sources, tuple, unread, "me", frozenset(("httpProtocolIpv6",))).groups.values()
+    assert source.state == "Unset"
 
 
 def test_for_a_node_group_of_eks_no_default_is_inferred() -> None:

@@ -206,7 +206,7 @@ def sources(groups: Iterable[api.GroupStatus]) -> list[str]:
     # Groups with the same problem and fix are one.
     found: dict[tuple[str, str], list[str]] = {}
     for name, source in known:
-        if source.state != "Compliant":
+        if source.message:
             found.setdefault((source.message, source.mend), []).append(name)
     for (message, fix), names in found.items():
         # The command is alone on its line and complete, so that it can be copied.
