@@ -268,9 +268,20 @@ def registry(tmp_path: Path) -> Iterator[Distribution]:
 
 class TestSignatures:
     def test_a_whole_release_verifies_and_what_is_changed_does_not(
-        self, publisher: Callable[[str], Publisher], registry: Distribution, made: Dist
+        self,
+        publisher: Callable[[str], Publisher],
+        registry: Distribution,
+        made: Dist,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        ours = publisher(registry.url)
+        """Whatever the user has set. To programs in Go an address other than a loopback one is behind the
+        proxy."""
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.setenv("no_proxy", "registry.example.com")
+        monkeypatch.setenv("COSIGN_REPOSITORY", "registry.example.com/elsewhere")
+        monkeypatch.setenv("HELM_REGISTRY_CONFIG", "/dev/null/none")
+        ours = publisher(registry.url.replace("127.0.0.1", "0.0.0.0"))
         key, other = ours.key("ours"), ours.key("other")
         published = ours.publish(key)
         for what in (*ours.images.values(), published):
