@@ -127,7 +127,7 @@ release: setup ## write dist/, all files of a release of this commit: VERSION=0.
 .PHONY: release-check
 release-check: setup ## what `make release` wrote, from a registry into kind: verify, install, test, upgrade, roll back, uninstall; PREVIOUS=folder of an older dist
 	@$(PYTHON) -m release.check "$(DIST)" --previous "$(PREVIOUS)"
-	@$(MAKE) --no-print-directory program doubles gotools
+	@$(MAKE) --no-print-directory CONTROLPLANE= program doubles gotools
 	@RELEASE_DIST="$(DIST)" PREVIOUS="$(PREVIOUS)" $(PYTHON) -m pytest tests/node/release -v --no-header -p no:cacheprovider $(PYTEST_ARGS)
 
 .PHONY: matrix
@@ -175,6 +175,7 @@ integration: program doubles gotools ## the tests against a real control plane, 
 slow: WORKERS := 6
 .PHONY: slow
 slow: program doubles gotools ## the tests that are not in `make test`: slow ones, tooling, recipes, other projects' tools
+	@$(PYTHON) -m gotools cosign krew oras registry >/dev/null
 	$(CLUSTERS) -m "slow and not random or soak" $(ALL_CLUSTERS) tests/unit tests/test_*.py $(PYTEST_ARGS)
 
 .PHONY: e2e-kind

@@ -1,6 +1,6 @@
 """Check what must be on the machine and fetch uv, which fetches the rest.
 
-Usage: python3 dev/bootstrap.py FOLDER. Leaves `FOLDER/bin/uv` unless a uv is on the PATH. It runs
+Usage: python3 dev/bootstrap.py FOLDER. Leaves `FOLDER/bin/uv` and uvx unless a uv is on the PATH. It runs
 before anything is installed: the standard library only, and no syntax newer than Python 3.6, so that
 an old Python is told its age instead of a syntax error.
 """
@@ -40,7 +40,7 @@ def main(folder):
         print(line, file=sys.stderr)
     if missing:
         return 1
-    if shutil.which("uv") or os.path.exists(os.path.join(folder, "bin", "uv")):
+    if shutil.which("uv") or all(os.path.exists(os.path.join(folder, "bin", name)) for name in ("uv", "uvx")):
         return 0
     for way in (by_venv, by_pip, by_download):
         if way(folder):

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import re
+import shutil
 import sys
 import threading
 import tomllib
@@ -110,6 +111,24 @@ def test_a_uv_that_is_not_ours_is_not_taken(
     """Even though the hash of the index matches."""
     assert not way(str(tmp_path / "uv"))
     assert not (tmp_path / "uv" / "bin" / "uv").exists()
+
+
+@pytest.mark.slow
+def test_a_uv_without_uvx_is_not_taken_as_whole(
+    swapped: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, programs = tmp_path / "path", tmp_path / "uv" / "bin"
+    for folder in (path, programs):
+        folder.mkdir(parents=True)
+    for name in bootstrap.PREREQUISITES:
+        (path / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(path))
+    for name in ("uv", "uvx"):
+        (programs / name).touch()
+    assert bootstrap.main(str(tmp_path / "uv")) == 0
+    (programs / "uvx").unlink()
+    assert bootstrap.main(str(tmp_path / "uv")) == 1  # it is fetched anew, and the index has been swapped
+    assert capsys.readouterr().err.endswith("then make again\n")
 
 
 def test_go_programs_have_sums_of_all_that_they_take() -> None:

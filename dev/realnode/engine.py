@@ -191,7 +191,7 @@ class OwnEngine(Engine):
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
-                self.run("ps", "--quiet")
+                self.run("ps", "--quiet", seconds=ENGINE_SECONDS)
             except NodeError as error:
                 if DOCKERD in self._processes.dead() or time.monotonic() > deadline:
                     tail = self._processes.log_tail(DOCKERD)

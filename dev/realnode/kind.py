@@ -6,6 +6,7 @@ with a signal, and to lay a wire into a node's network. The cluster is deleted w
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import gotools
-from realnode import engine, images, nodeimage
+from realnode import engine, images, needs, nodeimage
 from realnode.engine import Engine, OwnEngine
 from realnode.errors import NodeError
 from realnode.needs import program
@@ -71,7 +72,7 @@ class KindNode:
         return self.places[self.name]
 
     def __enter__(self) -> Self:
-        check()
+        check(ours=self._ours)
         try:
             self._kind.start()
             found = self._kind.engine
@@ -170,8 +171,9 @@ class KindNode:
         return archive
 
 
-def check() -> Engine | None:
-    """The engine that answers; None where one of our own can be started, for which packages are installed.
+def check(*, ours: bool = True) -> Engine | None:
+    """The engine that answers; None where one of our own can be started. Packages are installed for that, and
+    for the images of tests. `ours`: as of KindNode.
 
     NodeError, in a line, where kind cannot be used.
     """
@@ -180,13 +182,18 @@ def check() -> Engine | None:
         raise NodeError(
             f"tests in kind need root on Linux beside {found.name}: a wire is laid into a node's network"
         )
+    if found is not None and ours:
+        needs.install("mmdebstrap")
+        program("mmdebstrap")
     return found
 
 
 def prepare(*, ours: bool = True) -> None:
     """Have in the cache what takes minutes to make, and needs the network. `ours`: as of KindNode."""
-    if check() is None:
+    found = check(ours=ours)
+    if found is None or shutil.which("kind") is None:  # as Kind looks for it
         gotools.path("kind")
+    if found is None:
         nodeimage.node()
         nodeimage.pods()
         if ours:

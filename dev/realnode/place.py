@@ -1,4 +1,5 @@
-"""The namespaces of one node, and its wire to the machine: a pair of links, one end outside.
+"""The namespaces of a container engine of our own, and its wire to the machine: a pair of links, one
+end outside.
 
 Inputs: a number, from which names and addresses follow, and a folder for the keeper's record and log.
 Whatever runs in here ends with `close`, or with the process that made it, however that one ends. Outside it

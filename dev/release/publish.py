@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import gotools
-from awsdoubles.loopback import DIRECT
+from awsdoubles.loopback import DIRECT, past_proxy
 from realnode.images import TARGETS
 from release.checks import ReleaseError
 from release.dist import Dist
@@ -24,6 +24,8 @@ TOOLS: Final = ("cosign", "helm", "oras")
 SECONDS: Final = 300.0
 # No log and no time stamps by others: they are services, and a throwaway key is none of theirs.
 _ALONE: Final = ("--use-signing-config=false", "--tlog-upload=false", "--yes")
+# Beginnings of the variables with which users set the tools.
+_SETTINGS: Final = ("COSIGN_", "HELM_")
 _HTTP: Final = ("--allow-http-registry", "--allow-insecure-registry")
 
 
@@ -129,8 +131,10 @@ class Publisher:
     def run(self, tool: str, *arguments: str) -> str:
         """What a tool says; ReleaseError with the end of it, in a line, where it fails."""
         places = {f"HELM_{part}_HOME": str(self._work / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
+        users = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)}
         variables = {
-            **os.environ,
+            **users,
+            **past_proxy(self._host.rpartition(":")[0]),
             **places,
             "HOME": str(self._work),
             "DOCKER_CONFIG": str(self._work),

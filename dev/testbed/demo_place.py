@@ -28,7 +28,7 @@ from testbed.processes import Processes
 
 KIND_CLUSTER: Final = "caretaker-demo"
 NODES_SECONDS: Final = 120.0
-INSTEAD: Final = "leave out CLUSTER=kind, which needs none"
+INSTEAD: Final = "run it without CLUSTER=kind, which takes no engine"
 # Kubernetes is about to drop version 1; machines that have it still run tests.
 CGROUPS: Final = "kind: KubeletConfiguration\nfailCgroupV1: false\n"
 # Where containerd looks for each registry, whenever it pulls.

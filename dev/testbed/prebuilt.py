@@ -33,12 +33,13 @@ def folder(variable: str, wanted: Mapping[str, str], kwok: Callable[[], Path]) -
     if missing:
         raise BuildError(f"{variable}={value} has no {', no '.join(missing)}: give all folders, as in PATH")
     programs = {name: Path(path).absolute() for name, path in found.items()}
-    made = cache() / f"given-{_key(programs, wanted)}"
-    fresh = not made.exists()
-    for name, program in programs.items() if fresh else ():
-        _check(variable, program, wanted[name])
+    given = list(programs)
     if KWOK not in programs:
         programs[KWOK] = kwok()  # each time: what nobody asks for is dropped
+    made = cache() / f"given-{_key(programs, wanted)}"
+    fresh = not made.exists()
+    for name in given if fresh else ():
+        _check(variable, programs[name], wanted[name])
     if fresh:
         _link(programs, made)
         told = f"Kubernetes {wanted['kube-apiserver']} from {variable}={value}"

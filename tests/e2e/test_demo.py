@@ -174,7 +174,7 @@ def test_kind_with_neither_an_engine_nor_root_says_so_in_one_line(demo: Demo, tm
     (line,) = (line for line in text.splitlines() if line.startswith("DEMO FAILED: "))
     assert "(docker: Cannot connect to the Docker daemon; podman is not installed; " in line
     assert " or root on Linux" in line
-    assert line.endswith("leave out CLUSTER=kind, which needs none")
+    assert line.endswith("run it without CLUSTER=kind, which takes no engine")
     assert demo.nothing_is_left(), demo.left_running()
 
 

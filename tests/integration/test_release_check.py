@@ -268,8 +268,15 @@ def registry(tmp_path: Path) -> Iterator[Distribution]:
 
 class TestSignatures:
     def test_a_whole_release_verifies_and_what_is_changed_does_not(
-        self, publisher: Callable[[str], Publisher], registry: Distribution, made: Dist
+        self,
+        publisher: Callable[[str], Publisher],
+        registry: Distribution,
+        made: Dist,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        """Whatever the user has set."""
+        monkeypatch.setenv("COSIGN_REPOSITORY", "registry.example.com/elsewhere")
+        monkeypatch.setenv("HELM_REGISTRY_CONFIG", "/dev/null/none")
         ours = publisher(registry.url)
         key, other = ours.key("ours"), ours.key("other")
         published = ours.publish(key)

@@ -48,25 +48,35 @@ async def test_a_pod_that_the_node_has_no_room_for_is_rejected_and_the_node_runs
     template = task("busy", WAIT, pod={"nodeName": node.name})["spec"]["template"]["spec"]
     template["containers"][0]["resources"] = {"requests": {"cpu": str(half)}}
     busy = path("pods", "default", "busy")
-    await admin.create(path("pods", "default"), {"metadata": {"name": "busy"}, "spec": template})
-    await admin.wait_for(busy, is_running)
-
-    body = task("crowded", pod={"schedulerName": "overlooks"}, backoffLimit=0)
-    body["spec"]["template"]["spec"]["containers"][0]["resources"] = template["containers"][0]["resources"]
-    await admin.create(path("daemontasks", "default"), body)
     crowded = Resource(admin, path("daemontasks", "default", "crowded"))
-    await bind(admin, "crowded", node.name)
-    held = await crowded.when(lambda found: bool(found["status"].get("blockedNodes")))
-    (blocked,) = held["status"]["blockedNodes"]
-    assert (blocked["nodeName"], blocked["reason"], held["status"]["failed"]) == (node.name, "OutOfcpu", 0)
+    try:
+        await admin.create(path("pods", "default"), {"metadata": {"name": "busy"}, "spec": template})
+        await admin.wait_for(busy, is_running)
 
-    await admin.delete(busy, grace=1)
-    await admin.wait_gone(busy)
-    await bind(admin, "crowded", node.name)
-    done = await crowded.when(lambda found: stands(found, "Ready"))
-    assert (done["status"]["succeeded"], done["status"]["failed"]) == (1, 0)
-    await crowded.delete()
-    await admin.wait_gone(crowded.url)
+        body = task("crowded", pod={"schedulerName": "overlooks"}, backoffLimit=0)
+        body["spec"]["template"]["spec"]["containers"][0]["resources"] = template["containers"][0][
+            "resources"
+        ]
+        await admin.create(path("daemontasks", "default"), body)
+        await bind(admin, "crowded", node.name)
+        held = await crowded.when(lambda found: bool(found["status"].get("blockedNodes")))
+        (blocked,) = held["status"]["blockedNodes"]
+        assert (blocked["nodeName"], blocked["reason"], held["status"]["failed"]) == (
+            node.name,
+            "OutOfcpu",
+            0,
+        )
+
+        await admin.delete(busy, grace=1)
+        await admin.wait_gone(busy)
+        await bind(admin, "crowded", node.name)
+        done = await crowded.when(lambda found: stands(found, "Ready"))
+        assert (done["status"]["succeeded"], done["status"]["failed"]) == (1, 0)
+    finally:
+        await admin.delete(busy, grace=1)
+        await crowded.delete()
+        await admin.wait_gone(busy)
+        await admin.wait_gone(crowded.url)
 
 
 async def bind(admin: Admin, name: str, node: str) -> None:

@@ -5,7 +5,6 @@ that of a pod that is gone.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -36,7 +35,13 @@ class Leading:
         pods = self._admin.states(path("pods", NAMESPACE), labels=PODS)
         follows = (lease, self._look_at_lease), (pods, self._look_at_pods)
         self._tasks = [asyncio.create_task(self._follow(*follow)) for follow in follows]
-        await self.until(bool)
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._changed.set())
+        try:
+            await self.until(bool)
+        except BaseException:
+            await self._end()
+            raise
         self._states = self._states[-1:]
         return self
 
@@ -44,16 +49,14 @@ class Leading:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended = time.monotonic()
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._end()
+        self._look_at_tasks()
 
     async def until(self, holds: Callable[[str], bool], timeout: float = SECONDS) -> None:
-        """Return once it holds of who leads, "" while nobody does."""
+        """Return once it holds of who leads, "" while nobody does. Raises what keeps it from seeing."""
         async with asyncio.timeout(timeout):
             while not holds(self.leader):
+                self._look_at_tasks()
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -76,6 +79,16 @@ class Leading:
         ends = [at for at, _ in self._states[1:]] + [self._ended or time.monotonic()]
         spans = zip(self._states, ends, strict=True)
         return max((end - at for (at, pod), end in spans if not pod), default=0.0)
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    def _look_at_tasks(self) -> None:
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()
 
     async def _follow(
         self, states: AsyncGenerator[dict[str, Json], None], look: Callable[[list[Json]], None]

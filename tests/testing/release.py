@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import threading
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ import yaml
 
 import chart
 import gotools
+from awsdoubles.loopback import past_proxy
 from realnode.containers import processes
 from realnode.kind import KindNode
 from testbed import build
@@ -109,6 +111,7 @@ class Release:
         self.node = node
         self.installed = False
         self.chart: Sequence[str] = (str(chart.CHART),)
+        self._home = folder / "helm"  # its settings and cache: those of the user are not read
         self._values = folder / "values.yaml"
         self._values.write_text(yaml.safe_dump(dict(values)))
         self._last: list[Json] = []  # up to the uninstallation
@@ -149,7 +152,11 @@ class Release:
 
     def _helm(self, command: str, *arguments: str) -> str:
         where = ["--kubeconfig", str(self.node.kubeconfig), "--namespace", NAMESPACE, "--timeout", "120s"]
-        return chart.helm(command, *where, *arguments)
+        places = {f"HELM_{part}_HOME": str(self._home / part) for part in ("CACHE", "CONFIG", "DATA")}
+        registry = urllib.parse.urlsplit(self.chart[0]).hostname
+        direct = past_proxy(registry) if registry else {}
+        variables = {**places, "DOCKER_CONFIG": str(self._home), **direct}
+        return chart.helm(command, *where, *arguments, env=variables)
 
     def shell(self, script: str) -> str:
         """Run commands of a guide, with kubectl on the PATH and this cluster as its own; their output."""

@@ -2,6 +2,8 @@ module caretaker.dev/dev/gotools/krew
 
 go 1.26.0
 
+// on demand
+
 tool sigs.k8s.io/krew/cmd/krew
 
 require (

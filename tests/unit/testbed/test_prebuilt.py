@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import stat
 from pathlib import Path
 
@@ -143,6 +144,18 @@ def test_kwok_alone_is_compiled_where_it_is_missing(given: Path, monkeypatch: py
     folder = build.ensure()
     assert "sigs.k8s.io/kwok/cmd/kwok" in (folder / "kwok").read_text()
     assert not compiled(folder)
+
+
+def test_a_kwok_of_before_that_is_dropped_is_not_led_to(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer Go compiles one of its own; the other is removed, as nobody asks for it."""
+    (given / "kwok").unlink()
+    monkeypatch.setenv("CONTROLPLANE", str(given))
+    before = (build.ensure() / "kwok").resolve()
+    program(given.with_name("go") / "go", GO.replace("1.30", "1.31"))
+    build.ensure()
+    shutil.rmtree(before.parent)
+    now = (build.ensure() / "kwok").resolve(strict=True)
+    assert now != before
 
 
 def test_assets_of_other_projects_are_not_in_the_way(

@@ -1,10 +1,13 @@
 """Who leads, by what the API server shows of the Lease and of pods."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
-from testbed.admin import Admin, Json
+import pytest
+
+from testbed.admin import Admin, ApiError, Json
 from testing.leading import Leading
 
 
@@ -58,3 +61,19 @@ async def test_a_holder_whose_pod_is_gone_leads_no_more() -> None:
         assert seen.without() > begun
     # What comes after the block is not watched.
     assert seen.without() == seen.without() > 0
+
+
+async def test_a_watch_that_is_refused_is_told_of_at_once_and_the_other_ends() -> None:
+    class Refused(Shown):
+        async def states(self, url: str, **_: Any) -> AsyncGenerator[dict[str, Json], None]:
+            if url.endswith("leases"):
+                raise ApiError(403, "Forbidden", "no")
+            async for found in super().states(url):
+                yield found
+
+    since = time.monotonic()
+    with pytest.raises(ApiError):
+        async with watch(Refused("a", "a")):
+            pass
+    assert time.monotonic() - since < 10
+    assert asyncio.all_tasks() == {asyncio.current_task()}
