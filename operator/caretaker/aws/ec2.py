@@ -122,7 +122,7 @@ class AccountDefaults(TypedDict, total=False):
 class GetInstanceMetadataDefaultsResult(TypedDict, total=False):
     """The account's defaults for new instances of the region."""
 
-    AccountLevel: AccountDefaults
+    AccountLevel: Required[AccountDefaults]
 
 
 class Ec2(Protocol):

@@ -259,7 +259,7 @@ class LaunchTemplateProvider:
         problem: AwsError | None = None
         try:
             self.calls += 1
-            found = (await ec2.get_instance_metadata_defaults()).get("AccountLevel") or {}
+            found = (await ec2.get_instance_metadata_defaults())["AccountLevel"]
             # Without a preference an option is absent; or one of these, as it is set.
             block = {name: value for name, value in found.items() if value not in ("no-preference", -1)}
             account.defaults = described_options({name: block[name] for name in DEFAULTED & block.keys()})

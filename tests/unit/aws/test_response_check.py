@@ -117,6 +117,7 @@ def test_a_member_of_another_type_is_a_fault_that_quotes_nothing(operation: str)
         ("DescribeAutoScalingGroups", True),
         ("DescribeLaunchTemplateVersions", True),
         ("DescribeTags", True),
+        ("GetInstanceMetadataDefaults", True),
         ("GetQueueAttributes", True),
         ("GetQueueUrl", True),
         ("DeleteMessageBatch", True),

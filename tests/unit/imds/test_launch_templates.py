@@ -96,7 +96,7 @@ class Cloud:
 
     async def get_instance_metadata_defaults(self) -> Any:
         self._call("defaults", None)
-        return {"AccountLevel": {"ManagedBy": "account", **self.defaults}} if self.defaults else {}
+        return {"AccountLevel": {"ManagedBy": "account", **self.defaults}}
 
     async def list(self, path: str, kind: Any) -> Any:
         self._call("classes", path)
