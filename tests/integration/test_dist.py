@@ -34,6 +34,7 @@ from testing.dist import (
     Clone,
     another,
     digests,
+    first,
     git,
     origin_in,
 )
@@ -50,8 +51,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(origin: Path) -> Clone:
     """A clone with dist/."""
-    git(origin.parent, "clone", "--quiet", str(origin), "a")
-    clone = Clone(origin.parent / "a", env={"TZ": "UTC"})
+    clone = first(origin)
     clone.released()
     return clone
 

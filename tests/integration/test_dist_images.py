@@ -18,7 +18,7 @@ from realnode.images import TARGETS
 from release.oci import Image, Layout
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
-from testing.dist import CHART, REGISTRY, VERSION, Clone, another, digests, git, origin_in
+from testing.dist import CHART, REGISTRY, VERSION, Clone, another, digests, first, git, origin_in
 from testing.imageroot import ImageRoot
 
 # They take root on Linux; buildah is installed where it is missing.
@@ -37,8 +37,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(origin: Path) -> Clone:
     """A clone with dist/."""
-    git(origin.parent, "clone", "--quiet", str(origin), "a")
-    clone = Clone(origin.parent / "a", env={"TZ": "UTC"})
+    clone = first(origin)
     clone.released(IMAGES)
     return clone
 

@@ -111,6 +111,12 @@ def origin_in(parent: Path) -> Path:
     return folder
 
 
+def first(origin: Path) -> Clone:
+    """A clone beside it."""
+    git(origin.parent, "clone", "--quiet", str(origin), "a")
+    return Clone(origin.parent / "a", env={"TZ": "UTC"})
+
+
 def another(origin: Path) -> Clone:
     """A clone of somebody else: shallow, without tags, with another umask, time zone and path, and something
     in dist/."""
