@@ -1,4 +1,4 @@
-"""PID 1 of the node's namespaces: collects orphans, and takes everything with it when it ends.
+"""PID 1 of an engine's namespaces: collects orphans, and takes everything with it when it ends.
 
 A program of its own, of the standard library. It prints `ready` and waits for SIGTERM; the kernel then kills
 all that runs in its PID namespace. It starts nothing: others enter the namespaces with nsenter.

@@ -27,7 +27,7 @@ from testbed.processes import Processes
 MOST: Final = 8
 START_SECONDS: Final = 10.0
 KEEPER: Final = "keeper"
-INSIDE: Final = "outside0"  # the wire's end in the node
+INSIDE: Final = "outside0"  # the wire's end in there
 _INIT: Final = Path(__file__).with_name("init.py")
 
 
@@ -58,7 +58,7 @@ class Place:
             self.enter(command), input=given, capture_output=True, text=True, check=False, timeout=60
         )
         if done.returncode:
-            raise NodeError(f"{' '.join(command)} failed in the node: {done.stderr.strip()}")
+            raise NodeError(f"{' '.join(command)} failed in the engine's namespaces: {done.stderr.strip()}")
         return done.stdout
 
     def open(self) -> None:
@@ -95,14 +95,14 @@ class Place:
         deadline = time.monotonic() + START_SECONDS
         while "ready" not in self._processes.log_tail(KEEPER):
             if KEEPER in self._processes.dead() or time.monotonic() > deadline:
-                raise NodeError(f"the node's namespaces cannot be made: {self._processes.log_tail(KEEPER)}")
+                raise NodeError(f"the engine's namespaces cannot be made: {self._processes.log_tail(KEEPER)}")
             time.sleep(0.01)
         ours = os.readlink("/proc/self/ns/pid")
         for process in psutil.Process(guard).children(recursive=True):
             if os.readlink(f"/proc/{process.pid}/ns/pid") != ours:
                 self._pid = process.pid
                 return
-        raise NodeError("the node's namespaces were made, and their first process is not to be found")
+        raise NodeError("the engine's namespaces were made, and their first process is not to be found")
 
     def _await_end(self) -> None:
         """Until the kernel has killed the rest: the keeper goes last, and its link with its namespace."""
@@ -125,7 +125,7 @@ class Place:
             check=False,
         )
         if made.returncode:
-            raise NodeError(f"the node's wire cannot be made: {made.stderr.strip()}")
+            raise NodeError(f"the engine's wire cannot be made: {made.stderr.strip()}")
         lines = [
             "link set lo up",
             f"address add {self.address}/30 dev {INSIDE}",
@@ -141,7 +141,7 @@ class Place:
 
 
 def claim(folder: Path) -> tuple[int, IO[str]]:
-    """A number that no other node on this machine has, and the lock that holds it until it is closed."""
+    """A number that no other engine on this machine has, and the lock that holds it until it is closed."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(MOST):
         lock = (folder / f"node-{number}.lock").open("w")
@@ -151,4 +151,4 @@ def claim(folder: Path) -> tuple[int, IO[str]]:
             lock.close()
             continue
         return number, lock
-    raise NodeError(f"{MOST} nodes run on this machine already")
+    raise NodeError(f"{MOST} engines run on this machine already")

@@ -1,5 +1,5 @@
-"""The node's namespaces leave nothing behind, however their maker ends; a machine that cannot run one is told
-why."""
+"""An engine's namespaces leave nothing behind, however their maker ends; a machine that cannot run one is
+told why."""
 
 import os
 import shutil
