@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from awsdoubles.envelopes import Queue
 from awsdoubles.ministack import MiniStack
 from testbed.admin import Admin
 from testbed.cluster import Cluster
@@ -57,6 +58,7 @@ async def survive(point: Point, place: Place) -> None:
     await asyncio.to_thread(replica.start)
     assert await asyncio.to_thread(kill.wait, 120), f"nothing to be killed {point}"
     await judge_the_dead(place, point, resource)
+    most = 1 + await asyncio.to_thread(duplicates, place, point, source.queue)
     await asyncio.to_thread(replica.start)
 
     await place.fresh(share)
@@ -64,9 +66,17 @@ async def survive(point: Point, place: Place) -> None:
     await place.empty(source.queue, completion)
     place.promises()
     made = place.control.refreshes(share)
-    assert len(made) <= 2, "one duplicate at worst"
+    assert len(made) <= most, f"{most - 1} duplicates at worst"
     assert {folder for one in made for folder in one["folders"]} == FOLDERS
     assert not any(one["recursive"] for one in made)
+
+
+def duplicates(place: Place, point: Point, queue: Queue) -> int:
+    """How many refreshes the dead operator may have made necessary: one for a call whose outcome nobody
+    recorded, one for messages that it did not delete and that come again when that call's repeat is on its
+    way."""
+    called = point.at == "RefreshCache" or bool(place.control.calls("RefreshCache"))
+    return called + (place.aws.depth(queue.url) != (0, 0))
 
 
 async def judge_the_dead(place: Place, point: Point, resource: Refresh) -> None:

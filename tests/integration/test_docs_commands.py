@@ -81,6 +81,7 @@ def reason(block: Block) -> str:
 
 
 HERE: Final = [block for block in blocks() if not reason(block)]
+BLOCK_SECONDS: Final = 60
 
 
 def test_the_table_names_no_block_that_is_not_there() -> None:
@@ -264,6 +265,7 @@ def filled_in(script: str, namespace: str, operator: OperatorProcess) -> str:
     return re.sub(r"\bNS\b", namespace, re.sub(r"\bNAME\b", NAME, script))
 
 
+@pytest.mark.timeout(len(HERE) * BLOCK_SECONDS / 4)  # one after the other, beside all that a worker runs
 async def test_every_command_of_the_pages_runs(
     objects: OperatorProcess,
     cluster: Cluster,
@@ -288,7 +290,7 @@ async def test_every_command_of_the_pages_runs(
         for name, text in {**given[""], **given.get(str(block), {})}.items():
             (where / name).write_text(text)
         script = filled_in(block.script, namespace, objects)
-        done = await run(script, where, env, 60)
+        done = await run(script, where, env, BLOCK_SECONDS)
         if bool(done.returncode) != (str(block) in FAILS):
             failed.append(f"{block}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     assert failed == [], "\n".join(failed)
