@@ -81,6 +81,19 @@ def http(**fields: Any) -> Spec:
                 "http://example.com/\n",
             )
         ),
+        *(
+            pytest.param(
+                kind(prefix=prefix), f"spec.target.{name}.prefix", "with a slash after each", id=name + prefix
+            )
+            for name, kind in (("http", http), ("job", job))
+            for prefix in ("site", "/site/", "site//")
+        ),
+        pytest.param(
+            http(prefix="x" * 511 + "/x/"),
+            "spec.target.http.prefix",
+            "may not be more than 512",
+            id="too long",
+        ),
         pytest.param(
             http(successCodes=[500]),
             "spec.target.http.successCodes[0]",
@@ -128,6 +141,8 @@ def test_refused(refreshes: Objects, spec: Spec, field: str, message: str) -> No
             [202, 409],
             id="its codes",
         ),
+        pytest.param(http(prefix="site/images/"), ("http", "prefix"), "site/images/", id="a prefix"),
+        pytest.param(job(prefix=""), ("job", "prefix"), "", id="no prefix"),
         pytest.param(
             {**http(), "debounce": {"minInterval": "0s", "quietPeriod": "0s"}},
             ("http", "url"),

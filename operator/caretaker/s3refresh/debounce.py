@@ -128,18 +128,18 @@ class TargetState(msgspec.Struct, frozen=True):
     in_flight: InFlight | None = None
     last: LastCall = LastCall()
     failure: Failure | None = None
-    location: str = ""  # file shares only: Share.location when it was last found
+    location: str = ""  # Share.location when it was last found
 
 
 # ---------------------------------------------------------------- steps
 
 
-def located(target: TargetState, location: str, now: float) -> TargetState:
+def located(target: TargetState, location: str, now: float, *, known: bool = False) -> TargetState:
     """Records the location at which the target was found. After a move everything is dirty: the events of the
-    new location were not matched to it."""
+    new location were not matched to it. An empty one on record is unknown; with `known`, a whole bucket."""
     if target.location == location:
         return target
-    moved = bool(target.location)
+    moved = known or bool(target.location)
     found = replace(target, location=location)
     return mark(found, folders.EVERYTHING, now) if moved else found
 

@@ -51,8 +51,8 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def location(self) -> str:
-        """Bucket and prefix as recorded in status; empty for a bucket, whose id names it."""
-        return f"{self.bucket}/{self.prefix}" if self.arn else ""
+        """Bucket and prefix as recorded in status; empty for a whole bucket, whose id names it."""
+        return f"{self.bucket}/{self.prefix}" if self.arn or self.prefix else ""
 
 
 class Matches(msgspec.Struct, frozen=True):
@@ -174,9 +174,9 @@ def _key_passes(filter_: Filter, key: str) -> bool:
     )
 
 
-def of_buckets(names: Iterable[str], *, ready: bool = True) -> tuple[Share, ...]:
-    """Whole buckets as targets of their own, each bounding its own concurrency."""
-    return tuple(Share(name, "", name, group=name, ready=ready) for name in sorted(set(names)))
+def of_buckets(names: Iterable[str], prefix: str = "", *, ready: bool = True) -> tuple[Share, ...]:
+    """Buckets, or the prefix in each, as targets of their own, each bounding its own concurrency."""
+    return tuple(Share(name, "", name, prefix, group=name, ready=ready) for name in sorted(set(names)))
 
 
 def by_bucket(shares: Iterable[Share]) -> dict[str, list[Share]]:

@@ -195,7 +195,8 @@ def _appear(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
         target = targets.get(share.id, TargetState(id=share.id))
         if share.id not in before and (not inputs.first or inputs.resync_on_start):
             target = debounce.mark(target, EVERYTHING, inputs.now)
-        targets[share.id] = debounce.located(target, share.location, inputs.now)
+        known = share.id in before and not share.arn
+        targets[share.id] = debounce.located(target, share.location, inputs.now, known=known)
 
 
 def _leave(inputs: PlanInput, targets: dict[str, TargetState]) -> None:

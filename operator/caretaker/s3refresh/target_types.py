@@ -38,6 +38,11 @@ class TargetType(Wire, frozen=True):
     ends_field: ClassVar[str] = ""
 
     @property
+    def prefix(self) -> str:
+        """The prefix that is refreshed in each bucket; "" = the whole bucket."""
+        return ""
+
+    @property
     def limit(self) -> int:
         """Refreshes at a time of one group (Share.group); 0: no limit."""
         return 0

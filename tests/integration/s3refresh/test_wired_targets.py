@@ -299,6 +299,30 @@ async def test_events_become_one_call_with_headers_from_a_secret(
     await shared.emptied(source.queue.url)
 
 
+async def test_a_prefix_of_the_bucket_is_refreshed_and_another_one_whole_once_it_is_set(
+    shared: Refreshing, service: FakeApiServer
+) -> None:
+    service.on("POST", "/purge", answering())
+    source = shared.aws.source()
+    resource = await refresher(
+        shared, source, http(service, prefix="in/"), debounce={"quietPeriod": "1s", "minInterval": "0s"}
+    )
+    await resource.condition("Ready")
+    await shared.put(source.bucket, *KEYS, "out/c")
+    await resource.when(succeeded)
+    _, payload = call(service)
+    assert (payload["prefix"], payload["all"], set(payload["folders"])) == ("in/", False, {"/", "2026"})
+    await shared.emptied(source.queue.url)
+    assert len(service.requests) == 1
+    await resource.edit(target=http(service, prefix="out/"))
+    await resource.when(
+        lambda found: only(found).get("location") == f"{source.bucket}/out/" and succeeded(found)
+    )
+    _, payload = call(service, 1)
+    assert (payload["prefix"], payload["all"], payload["folders"]) == ("out/", True, [])
+    assert len(service.requests) == 2
+
+
 async def test_an_address_that_is_not_allowed_is_not_called_and_the_mend_is_named(
     shared: Refreshing, service: FakeApiServer
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.folders import Request
-from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.targets.payload import MAX_BYTES, payload_of
 
 SHARE = Share("bucket", "", "bucket", group="bucket")
@@ -40,6 +40,12 @@ def test_folders() -> None:
 def test_trees() -> None:
     found = told(claim("a/b", recursive=True))
     assert (found["folders"], found["recursive"], found["all"]) == (["a/b"], True, False)
+
+
+def test_the_prefix_that_folders_are_named_without() -> None:
+    (share,) = of_buckets(["bucket"], "site/")
+    found = told(claim("images"), share)
+    assert (found["bucket"], found["prefix"], found["folders"]) == ("bucket", "site/", ["images"])
 
 
 def test_everything() -> None:

@@ -10,7 +10,7 @@ from caretaker.s3refresh import debounce, folders, match
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
-from caretaker.s3refresh.match import Matches, Share
+from caretaker.s3refresh.match import Matches, Share, of_buckets
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import MAX_RECORD_BYTES, REDUCED_NAMES, plan
 from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, PlanInput, Result
@@ -330,6 +330,32 @@ def test_where_a_share_is_comes_on_record_without_a_refresh() -> None:
 def test_a_bucket_is_where_its_id_says() -> None:
     bucket = Share(id="one", arn="", bucket="one", group="one")
     assert of(planned(TargetState("one"), shares=(bucket,))) == TargetState("one")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "prefix", "stale"),
+    [
+        pytest.param("", "site/", True, id="a prefix is set"),
+        pytest.param("one/site/", "site/", False, id="it stays"),
+        pytest.param("one/site/", "images/", True, id="it changes"),
+        pytest.param("one/site/", "", True, id="it is removed"),
+    ],
+)
+def test_a_bucket_whose_prefix_changes_is_stale(recorded: str, prefix: str, stale: bool) -> None:
+    """Waiting folders are named without the earlier prefix, and events of the new one were not matched."""
+    waiting = DirtyScope(NOW - 9, Scope(folders=frozenset({"a"})))
+    before = TargetState("one", dirty=waiting, location=recorded)
+    (bucket,) = of_buckets(["one"], prefix)
+    made = of(planned(before, shares=(bucket,)))
+    assert made.dirty is not None
+    assert (made.dirty.scope.all, made.location) == (stale, f"one/{prefix}" if prefix else "")
+    assert of(planned(made, shares=(bucket,))) == made
+
+
+def test_a_new_bucket_with_a_prefix_is_not_stale_without_a_resync() -> None:
+    (bucket,) = of_buckets(["one"], "site/")
+    made = planned(shares=(bucket,), first=True, resync_on_start=False)
+    assert of(made) == TargetState("one", location="one/site/")
 
 
 class TestResync:

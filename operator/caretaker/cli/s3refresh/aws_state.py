@@ -90,7 +90,7 @@ async def _shares(spec: Spec, tools: Tools) -> Discovery:
     """The targets that AWS lists; without a call where each bucket is a target."""
     target_type = target_type_of(spec)
     if target_type.of_buckets:
-        return Discovery(complete=True, shares=of_buckets(spec.filter.buckets))
+        return Discovery(complete=True, shares=of_buckets(spec.filter.buckets, target_type.prefix))
     return bounded(await make(spec, tools).discover(), target_type)
 
 

@@ -97,6 +97,7 @@ class HttpTarget(TargetType, frozen=True):
     headers_from: tuple[HeadersSource, ...] = ()
     success_codes: tuple[int, ...] = ()
     timeout: str = "10s"
+    prefix: str = ""
 
     @property
     def rediscover(self) -> float:
@@ -133,9 +134,9 @@ class HttpCalls(TargetClient):
         try:
             host_of(self._spec.url)
         except ValueError as error:
-            shares = of_buckets(self._buckets, ready=False)
+            shares = of_buckets(self._buckets, self._spec.prefix, ready=False)
             return Discovery(complete=True, shares=shares, faults=(f"spec.target.http.url: {error}",))
-        shares = of_buckets(self._buckets)
+        shares = of_buckets(self._buckets, self._spec.prefix)
         try:
             await self._headers()
         except NotSentError as error:

@@ -41,6 +41,7 @@ class JobTarget(TargetType, frozen=True):
     backoff_limit: int | None = None
     active_deadline_seconds: int | None = None
     ttl_seconds_after_finished: int = 3600
+    prefix: str = ""
 
 
 TARGET_TYPE: Final = JobTarget
@@ -85,11 +86,12 @@ class Jobs(TargetClient):
                 await self._client.create(self._path, body, dict, params=STRICT_DRY_RUN)
         except ApiError as error:
             if error.transient:  # it said nothing of the Job: asked again soon
-                return Discovery(shares=of_buckets(self._buckets), faults=(_api_message(error),))
+                shares = of_buckets(self._buckets, self._spec.prefix)
+                return Discovery(shares=shares, faults=(_api_message(error),))
             # A refusal for any other reason, such as a quota, may have passed when a Job is due.
             invalid, fault = error.status in (400, 422), _api_message(error)
             blocked = fault if error.terminating else ""
-        shares = of_buckets(self._buckets, ready=not invalid)
+        shares = of_buckets(self._buckets, self._spec.prefix, ready=not invalid)
         return Discovery(complete=True, shares=shares, faults=(fault,) if fault else (), blocked=blocked)
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
