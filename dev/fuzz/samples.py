@@ -151,6 +151,15 @@ TASK_STATUS: Final = {
     "desired": 1,
     "lastScheduleTime": "2026-01-01T00:00:00Z",
     "observedSchedule": {"schedule": "* * * * *", "timeZone": "UTC", "since": "2026-01-01T00:00:00Z"},
+    "scheduleHistory": [
+        {
+            "scheduleTime": "2025-12-31T00:00:00Z",
+            "desired": 1,
+            "succeeded": 1,
+            "failed": 0,
+            "completionTime": None,
+        }
+    ],
     "failedNodes": [{"nodeName": "n", "reason": "r"}],
     "blockedNodes": [{"nodeName": "n", "reason": "r"}],
     "slots": {"width": 1, "held": 1, "holders": [{"nodeName": "n", "reason": "r"}]},

@@ -13,6 +13,7 @@ from caretaker.api.conditions import Condition, merge
 from caretaker.api.daemontask import (
     BlockedNode,
     DaemonTask,
+    EndedTick,
     FailedNode,
     LedgerStatus,
     ObservedSchedule,
@@ -228,6 +229,10 @@ STATUS = Status(
     last_schedule_time="2026-01-31T03:00:00Z",
     next_schedule_time="2026-02-01T03:00:00Z",
     observed_schedule=ObservedSchedule("0 3 * * *", "Etc/UTC", "2026-01-30T12:00:00Z"),
+    schedule_history=(
+        EndedTick("2026-01-30T03:00:00Z", 3, 2, 1, "2026-01-30T03:01:00Z"),
+        EndedTick("2026-01-29T03:00:00Z", 3, 0, 3),
+    ),
     last_completion_time="2026-01-31T12:00:00Z",
     failed_nodes=(FailedNode("node-1", "OOMKilled", "", 137, 4, "2026-01-31T12:00:00Z", "t-0123456789-4"),),
     blocked_nodes=(BlockedNode("node-2", "NodeNotReady", "2026-01-31T11:30:00Z"),),

@@ -19,6 +19,7 @@ IntOrPercent = int | str
 
 MAX_TEMPLATE_BYTES = 256 * 1024
 MAX_HOLDERS = 20  # status.slots.holders
+MAX_TICKS = 10  # status.scheduleHistory
 MAX_LISTED = 50  # failedNodes and blockedNodes: the size of status does not depend on the number of nodes
 MAX_CLUSTERS: Final = 100  # status.ecs
 
@@ -235,6 +236,16 @@ class ObservedSchedule(Wire, frozen=True):
     since: str
 
 
+class EndedTick(Wire, frozen=True, omit_defaults=False):
+    """A tick that a later one followed: the counts of status when that began."""
+
+    schedule_time: str
+    desired: int
+    succeeded: int
+    failed: int
+    completion_time: str | None = None  # when a run of it last succeeded
+
+
 # Some readers decode numbers as floats.
 Figure = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
@@ -294,6 +305,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     last_schedule_time: str | None = None
     next_schedule_time: str | None = None
     observed_schedule: ObservedSchedule | None = None
+    schedule_history: tuple[EndedTick, ...] = ()  # newest first
     last_completion_time: str | None = None
     failed_nodes: tuple[FailedNode, ...] = ()
     failed_nodes_omitted: int = 0  # how many more than failedNodes lists

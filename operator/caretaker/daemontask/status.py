@@ -68,6 +68,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         last_schedule_time=ticked.last_schedule_time,
         next_schedule_time=ticked.next_schedule_time,
         observed_schedule=ticked.observed_schedule,
+        schedule_history=ticked.schedule_history,
         last_completion_time=_last_completion(snapshot, plan),
         failed_nodes=tuple(heapq.nsmallest(MAX_LISTED, failed, key=lambda n: n.node_name)),
         failed_nodes_omitted=max(len(failed) - MAX_LISTED, 0),

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from caretaker.api.conditions import Reason
-from caretaker.api.daemontask import DaemonTask, ObservedSchedule, Spec
+from caretaker.api.daemontask import MAX_TICKS, DaemonTask, EndedTick, ObservedSchedule, Spec
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask import cron_calendar
 
@@ -68,8 +68,24 @@ def with_tick(task: DaemonTask, tick: Tick) -> DaemonTask:
         last_schedule_time=format_time(tick.last) if tick.last else None,
         next_schedule_time=format_time(tick.next) if tick.next else None,
         observed_schedule=tick.observed,
+        schedule_history=_history(task, tick),
     )
     return msgspec.structs.replace(task, status=status)
+
+
+def _history(task: DaemonTask, tick: Tick) -> tuple[EndedTick, ...]:
+    """The ticks before `tick.last`, newest first; it grows with the write that stores a new tick. Counts in
+    status are about the stored tick until then."""
+    before = task.status
+    ended = before.last_schedule_time
+    if task.spec.schedule is None:
+        return ()
+    if not tick.taken or ended is None or stored(task) > tick.last:
+        return before.schedule_history
+    completed = before.last_completion_time
+    in_time = completed is not None and (parse_time(completed) or 0.0) >= stored(task)
+    entry = EndedTick(ended, before.desired, before.succeeded, before.failed, completed if in_time else None)
+    return (entry, *before.schedule_history)[:MAX_TICKS]
 
 
 def _observed(task: DaemonTask, now: float, *, anew: bool) -> tuple[ObservedSchedule, float]:

@@ -36,6 +36,8 @@ async def test_after_a_long_outage_every_node_runs_once_and_the_schedule_goes_on
     assert len(world.kubelet.ran) == 2
     status = done["status"]
     assert (status["lastScheduleTime"], status["nextScheduleTime"]) == (this_year(), next_year())
+    (missed,) = status["scheduleHistory"]
+    assert missed == {"scheduleTime": "2020-01-01T00:00:00Z", "desired": 2, "succeeded": 0, "failed": 0}
     assert {pod["metadata"]["annotations"][AT] for pod in await task.pods()} == {this_year()}
     assert not stands(done, "Reconciling")
 

@@ -8,7 +8,7 @@ import pytest
 from caretaker.api import conditions as c
 from caretaker.api import names
 from caretaker.api.conditions import Condition, ConditionStatus, Reason
-from caretaker.api.daemontask import Budget, DaemonTask, FailurePolicy, Result, Status
+from caretaker.api.daemontask import Budget, DaemonTask, EndedTick, FailurePolicy, Result, Status
 from caretaker.api.objects import Node
 from caretaker.api.times import format_micros, format_time
 from caretaker.cli import logs, rerun
@@ -202,6 +202,20 @@ class TestStatus:
         wide = "\n".join(status.as_text(of, True))
         assert "untolerated taint gpu=yes:NoSchedule" in wide
         assert "not listed" not in wide
+
+    def test_earlier_ticks_have_a_table(self) -> None:
+        history = (
+            EndedTick("1970-01-11T03:00:00Z", 3, 2, 1, "1970-01-11T03:02:00Z"),
+            EndedTick("1970-01-10T03:00:00Z", 3, 0, 3),
+        )
+        of = forecast(snapshot(task(schedule="0 3 * * *", status=Status(schedule_history=history)), [A], []))
+        table = "\n".join(status.as_text(of, False)).split("\n\n")[1].splitlines()
+        assert [row.split() for row in table] == [
+            ["EARLIER-TICK", "NODES", "SUCCEEDED", "FAILED", "LAST-SUCCESS"],
+            ["1970-01-11T03:00:00Z", "3", "2", "1", "1970-01-11T03:02:00Z"],
+            ["1970-01-10T03:00:00Z", "3", "0", "3", "-"],
+        ]
+        assert status.as_json(of)["scheduleHistory"] == history
 
     def test_a_pods_message_cannot_paint_the_terminal(self) -> None:
         of = made([A], [], {"a": entry(A, "Failed", reason="Error", message="one\n\x1b[2Jtwo")})

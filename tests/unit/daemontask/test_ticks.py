@@ -7,7 +7,15 @@ import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api import names
-from caretaker.api.daemontask import Budget, DaemonTask, FailurePolicy, ObservedSchedule, Spec, Status
+from caretaker.api.daemontask import (
+    Budget,
+    DaemonTask,
+    EndedTick,
+    FailurePolicy,
+    ObservedSchedule,
+    Spec,
+    Status,
+)
 from caretaker.api.times import format_time
 from caretaker.daemontask import ticks
 from caretaker.daemontask.ledger import Ledger
@@ -145,6 +153,57 @@ class TestEveryTick:
         made.look("2026-11-23T04:00:00Z")
         made.look("2026-11-23T05:00:00Z")
         assert made.task.status.last_completion_time == "2026-11-23T04:00:00Z"
+
+
+class TestTheHistory:
+    """Of ticks that a later one followed, newest first."""
+
+    def test_it_has_the_counts_of_the_tick_that_ended(self) -> None:
+        made = nightly()
+        assert made.task.status.schedule_history == ()
+        made.look("2026-11-23T03:00:00Z")
+        assert made.task.status.schedule_history == ()
+        made.look("2026-11-24T03:00:00Z")
+        ended = EndedTick("2026-11-23T03:00:00Z", 2, 2, 0, "2026-11-23T03:00:00Z")
+        assert made.task.status.schedule_history == (ended,)
+        made.look("2026-11-24T04:00:00Z")
+        assert made.task.status.schedule_history == (ended,)
+
+    def test_it_is_the_last_ten(self) -> None:
+        made = nightly()
+        for day in range(1, 31):
+            made.look(f"2026-12-{day:02d}T03:00:00Z")
+        days = [one.schedule_time for one in made.task.status.schedule_history]
+        assert days == [f"2026-12-{day:02d}T03:00:00Z" for day in range(29, 19, -1)]
+
+    def test_ticks_that_were_missed_are_not_in_it(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.look("2026-11-27T12:00:00Z")
+        made.look("2026-11-28T03:00:00Z")
+        days = [one.schedule_time for one in made.task.status.schedule_history]
+        assert days == ["2026-11-27T03:00:00Z", "2026-11-23T03:00:00Z"]
+
+    def test_it_goes_with_the_schedule(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.look("2026-11-24T03:00:00Z")
+        made.edit(schedule=None)
+        made.look("2026-11-24T04:00:00Z")
+        assert made.task.status.schedule_history == ()
+
+    def test_an_older_success_is_not_that_of_the_tick(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        made.edit(suspend=True)
+        status = msgspec.structs.replace(
+            made.task.status, last_schedule_time="2026-11-24T03:00:00Z", succeeded=0, failed=2
+        )
+        made.task = msgspec.structs.replace(made.task, status=status)
+        made.edit(suspend=False)
+        made.look("2026-11-25T03:00:00Z")
+        ended = EndedTick("2026-11-24T03:00:00Z", 2, 0, 2)
+        assert made.task.status.schedule_history == (ended,)
 
 
 class TestTheTakingPass:

@@ -102,6 +102,7 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
         "counts": plan.nodes.counts,
         "hold": plan.hold,
         **calendar_json(forecast),
+        "scheduleHistory": task.status.schedule_history,
         "slots": None if plan.width is None else {"width": plan.width, "held": len(plan.nodes.holders)},
         "conditions": task.status.conditions,
         "results": plan.results.results,
@@ -150,6 +151,7 @@ def as_text(forecast: Forecast, wide: bool) -> list[str]:
         f"DaemonTask {task.metadata.namespace}/{task.metadata.name}, revision {snapshot.revision}",
         *(f"  {line}" for line in head),
         *results_table(plan.results.results),
+        *_history(task),
         "",
         *text.coloured(_rows(forecast, states, wide=wide)),
     ]
@@ -166,6 +168,21 @@ def calendar_lines(forecast: Forecast) -> list[str]:
     if forecast.room.budget is not None:
         lines.append(allowed_words(forecast.room.budget))
     return lines
+
+
+def _history(task: DaemonTask) -> list[str]:
+    """The ticks before the last one, a line each."""
+    rows = [
+        [
+            tick.schedule_time,
+            str(tick.desired),
+            str(tick.succeeded),
+            str(tick.failed),
+            cell(tick.completion_time or ""),
+        ]
+        for tick in task.status.schedule_history
+    ]
+    return text.section("EARLIER-TICK  NODES  SUCCEEDED  FAILED  LAST-SUCCESS", rows, indent="  ")
 
 
 def _slots(forecast: Forecast) -> list[str]:
