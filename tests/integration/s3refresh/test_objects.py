@@ -136,7 +136,7 @@ async def test_500_objects_become_one_refresh_of_the_right_folders(
     markers = shared.share(versioned.bucket)
     resource = await shared.create(
         queue,
-        debounce={"quietPeriod": "40s", "maxDelay": "20m"},  # 2 s here, and a minute: all events are in one
+        debounce={"quietPeriod": "10s", "maxDelay": "20m"},  # longer than events are apart: all are in one
         target=gateway(completion={"assumeAfter": "10s"}),  # half a second here; a refresh takes a tenth
     )
     await resource.condition("Ready")
