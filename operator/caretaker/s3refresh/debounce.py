@@ -334,23 +334,6 @@ def completion_due(target: TargetState, options: DebounceOptions, now: float) ->
     return min(target.in_flight.accepted_at, now) + wait
 
 
-def size(target: TargetState, endpoint: str = "") -> int:
-    """Bytes of the folders, the endpoint and the failure's message on record, about. `endpoint`: of the next
-    call."""
-    requests = [part.request.scope for part in (target.claim, target.in_flight) if part is not None]
-    waiting = [one.scope for one in (target.dirty, target.dirty and target.dirty.later) if one is not None]
-    urls = max(folders.length(url) if url else 0 for url in (target.last.endpoint, endpoint))
-    why = folders.length(target.failure.message[:MAX_MESSAGE]) if target.failure is not None else 0
-    return urls + why + sum(folders.size(scope) for scope in (*requests, *waiting))
-
-
-def widened(target: TargetState) -> TargetState:
-    """Everything waits instead of many folders: a shorter record."""
-    if target.dirty is None:
-        return target
-    return replace(target, dirty=DirtyScope(target.dirty.since, folders.EVERYTHING))
-
-
 def _one_more(target: TargetState, error: CallError, backoff: Backoff) -> Failure:
     """The next failure in a row. retry.max bounds `retry_after`."""
     options = backoff.options

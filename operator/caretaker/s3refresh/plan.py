@@ -6,7 +6,6 @@ deleted and its calls be made: a message is never deleted before the API server 
 covers it, and no call is made that is not on record.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS
-from caretaker.s3refresh import debounce, folders, match, timing
+from caretaker.s3refresh import debounce, folders, match, record_bounds, timing
 from caretaker.s3refresh.debounce import Backoff, CallError, Claim, DirtyScope, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion
 from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
@@ -23,9 +22,6 @@ from caretaker.s3refresh.match import EventMatcher, Matches, Share
 from caretaker.s3refresh.options import Contention, DebounceOptions
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Result
 from caretaker.s3refresh.timing import TargetTimes
-
-# An object in etcd is below 1.5 MiB; managedFields and the spec need some of it.
-MAX_RECORD_BYTES: Final = 768 * 1024
 
 # Names in the scopes that one plan reduces to few calls, if there is more than one: 40 ms of CPU.
 REDUCED_NAMES: Final = 1000
@@ -57,7 +53,7 @@ def plan(inputs: PlanInput) -> Plan:
     if inputs.expired:
         _mark_all(inputs, targets)
     _time(inputs, targets)
-    _fit(inputs, targets)
+    record_bounds.fit(targets, inputs.discovery.shares)
     if not inputs.suspended:
         _resume(inputs, targets, result)
         _claim(inputs, targets, result)
@@ -223,18 +219,6 @@ def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
         return inputs
     admitted = tuple(share for share in discovery.shares if share.id not in turned_away)
     return replace(inputs, discovery=replace(discovery, complete=False, shares=admitted))
-
-
-def _fit(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
-    """The record of all targets has to fit into one object: the largest scopes become everything."""
-    urls = defaultdict(str, {share.id: share.endpoint for share in inputs.discovery.shares})
-    sizes = {name: debounce.size(target, urls[name]) for name, target in targets.items()}
-    total = sum(sizes.values())
-    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
-        if total <= MAX_RECORD_BYTES:
-            return
-        targets[name] = debounce.widened(targets[name])
-        total -= sizes[name] - debounce.size(targets[name], urls[name])
 
 
 # ---------------------------------------------------------------- time
