@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS
-from caretaker.s3refresh import debounce, folders, match, record_bounds, timing
+from caretaker.s3refresh import annotation_requests, debounce, folders, match, record_bounds, timing
 from caretaker.s3refresh.debounce import Backoff, CallError, Claim, DirtyScope, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion
 from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
@@ -37,6 +37,7 @@ class _Draft:
     returned: list[int] = field(default_factory=list)
     unclaimed: list[int] = field(default_factory=list)
     matches: Matches = field(default_factory=Matches)
+    requested: bool = False
     put_off: bool = False  # claims are left to the next plan, which follows at once
 
 
@@ -52,6 +53,7 @@ def plan(inputs: PlanInput) -> Plan:
     _appear(inputs, targets)
     if inputs.expired:
         _mark_all(inputs, targets)
+    _ask(inputs, targets, result)
     _time(inputs, targets)
     record_bounds.fit(targets, inputs.discovery.shares)
     if not inputs.suspended:
@@ -124,9 +126,12 @@ def _narrower(target: TargetState, held: Claim, now: float) -> TargetState:
     scope = folders.merge(scope, waits.scope if waits is not None else EMPTY)
     since = min(held.since, now, waits.since if waits is not None else now)
     if scope.all:
-        return replace(target, dirty=DirtyScope(since, scope))
+        asked = held.requested or (before is not None and before.asked)
+        return replace(target, dirty=DirtyScope(since, scope, requested=asked))
+    asked = held.requested or (waits is not None and waits.requested)
     later = waits.later if waits is not None else before
-    return replace(target, dirty=DirtyScope(since, scope, closed=True, later=later, most=most))
+    closed = DirtyScope(since, scope, closed=True, later=later, most=most, requested=asked)
+    return replace(target, dirty=closed)
 
 
 def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
@@ -191,7 +196,20 @@ def _appear(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
         target = targets.get(share.id, TargetState(id=share.id))
         if share.id not in before and (not inputs.first or inputs.resync_on_start):
             target = debounce.mark(target, EVERYTHING, inputs.now)
-        targets[share.id] = debounce.located(target, share.location, inputs.now)
+        targets[share.id] = match.located(target, share.location, inputs.now)
+
+
+def _ask(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
+    """W1 of the requests by annotation. While no target is known they stay in the annotation."""
+    requests, shares = inputs.requests, inputs.discovery.by_id
+    if not requests.any or not (targets or inputs.discovery.complete):
+        return
+    for target in list(targets.values()):
+        share = shares.get(target.id)
+        place = annotation_requests.location_of(target, share, bucket=inputs.idempotent)
+        scope = annotation_requests.scope_of(requests, place, whole=inputs.whole)
+        targets[target.id] = annotation_requests.ask(target, scope, inputs.now)
+    result.requested = True
 
 
 def _leave(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
@@ -350,6 +368,7 @@ def _scheduled(inputs: PlanInput, targets: tuple[TargetState, ...], result: _Dra
         starts=starts,
         calls=tuple(result.calls),
         done=tuple(result.done),
+        requested=result.requested,
         returned=tuple(result.returned),
         unclaimed=tuple(result.unclaimed),
         matches=result.matches,

@@ -43,4 +43,6 @@ def widened(target: TargetState) -> TargetState:
     """Everything waits instead of many folders: a shorter record."""
     if target.dirty is None:
         return target
-    return replace(target, dirty=DirtyScope(target.dirty.since, folders.EVERYTHING))
+    return replace(
+        target, dirty=DirtyScope(target.dirty.since, folders.EVERYTHING, requested=target.dirty.asked)
+    )

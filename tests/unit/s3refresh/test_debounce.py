@@ -14,7 +14,7 @@ from caretaker.api.s3refresh import (
     ScopeStatus,
     TargetStatus,
 )
-from caretaker.s3refresh import debounce, plan, record_bounds, resource, timing
+from caretaker.s3refresh import debounce, match, plan, record_bounds, resource, timing
 from caretaker.s3refresh.debounce import (
     Backoff,
     CallError,
@@ -684,7 +684,7 @@ def test_a_clean_target_never_starts() -> None:
         debounce.broken(IN_FLIGHT, "n1", CallError("E", "no"), Backoff(OPTIONS, NOW, 1.0)),
         msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 0.25)),
         debounce.completed(IN_FLIGHT, "n1", NOW),
-        debounce.located(IN_FLIGHT, "bucket/team/", NOW),
+        match.located(IN_FLIGHT, "bucket/team/", NOW),
     ],
     ids=[
         *(
