@@ -204,7 +204,7 @@ def ask(target: TargetState, scope: Scope, now: float) -> TargetState:
     """W1 of a person: the scope waits as any other, but for no quiet period, and is marked until its refresh
     has ended."""
     dirty = debounce.mark(target, scope, now).dirty
-    if dirty is None:
+    if dirty is None or not scope:
         return target
     later = dirty.later
     if later is not None and folders.missing(scope, dirty.scope):

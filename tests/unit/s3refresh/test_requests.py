@@ -66,8 +66,9 @@ class TestAsk:
     def test_a_call_under_way_covers_no_request(self, busy: TargetState) -> None:
         assert annotation_requests.ask(busy, A, NOW).dirty == DirtyScope(NOW, A, requested=True)
 
-    def test_nothing_is_asked_of_a_target_without_a_scope(self) -> None:
-        assert annotation_requests.ask(CLEAN, Scope(), NOW) is CLEAN
+    @pytest.mark.parametrize("target", [CLEAN, TargetState("t", dirty=DirtyScope(NOW, A))])
+    def test_nothing_is_asked_of_a_target_that_has_no_part_of_it(self, target: TargetState) -> None:
+        assert annotation_requests.ask(target, Scope(), NOW) is target
 
     def test_later_events_keep_the_mark(self) -> None:
         asked = annotation_requests.ask(CLEAN, A, NOW)
