@@ -22,8 +22,13 @@ from caretaker.cli.text import number, table
 from caretaker.kube.watches import Watches, running
 from caretaker.registry import S3_AGGREGATED_REFRESH as KIND
 from caretaker.s3refresh import annotation_requests, resource
-from caretaker.s3refresh.annotation_requests import MAX_FOLDERS, RefreshRequests, place_of, read_requests
-from caretaker.s3refresh.debounce import TargetState
+from caretaker.s3refresh.annotation_requests import (
+    MAX_FOLDERS,
+    Location,
+    RefreshRequests,
+    place_of,
+    read_requests,
+)
 from caretaker.s3refresh.forecast import hold_of, outlooks
 from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, read
 from caretaker.s3refresh.target_types import target_type_of
@@ -88,25 +93,24 @@ def check_folders(found: ParsedRefresh, wanted: list[str] | None) -> None:
         return
     if len(wanted) > MAX_FOLDERS:
         raise CommandError(f"{annotation_requests.too_many(len(wanted))}, or leave --folder out")
-    targets = [_location(found, target) for target in resource.targets_of(found, 0.0)]
-    there = ", ".join(sorted({f"s3://{one[0]}/{one[1]}" for one in targets if one is not None}))
-    missing = [
-        folder
-        for folder in wanted
-        if targets
-        and not any(
-            annotation_requests.scope_of(RefreshRequests(places=(place_of(folder),)), one, whole=False)
-            for one in targets
-        )
-    ]
+    places = _locations(found)
+    there = ", ".join(sorted({f"s3://{one[0]}/{one[1]}" for one in places.values() if one is not None}))
+    missing = [folder for folder in wanted if places and not _has(places, folder)]
     faults = [f"no target has the folder {one}; there are: {there}" for one in missing]
     if faults:
         raise CommandError("\n".join(faults))
 
 
-def _location(found: ParsedRefresh, target: TargetState) -> tuple[str, str] | None:
+def _locations(found: ParsedRefresh) -> dict[str, Location | None]:
+    """Those on record, by target."""
     bucket = found.spec is not None and target_type_of(found.spec).of_buckets
-    return annotation_requests.location_of(target, None, bucket=bucket)
+    targets = resource.targets_of(found, 0.0)
+    return {target.id: annotation_requests.location_of(target, None, bucket=bucket) for target in targets}
+
+
+def _has(places: Mapping[str, Location | None], folder: str) -> bool:
+    request = RefreshRequests(places=(place_of(folder),))
+    return any(annotation_requests.scopes_of(request, places, whole=False).values())
 
 
 def _stamps(found: ParsedRefresh) -> list[str]:
@@ -148,11 +152,10 @@ def describe(found: ParsedRefresh, now: float) -> list[str]:
     if held := hold_of(found):
         return [f"{head}: asked for, but nothing is started now: {held}"]
     requests, whole = read_requests(found.meta, found.status.requests), target_type_of(found.spec).whole
+    scopes = annotation_requests.scopes_of(requests, _locations(found), whole=whole)
     targets = []
     for status in found.status.targets:
-        target = resource.decode_target(status, now)
-        scope = annotation_requests.scope_of(requests, _location(found, target), whole=whole)
-        target = annotation_requests.ask(target, scope, now)
+        target = annotation_requests.ask(resource.decode_target(status, now), scopes[status.id], now)
         targets.append(resource.encode_target(target, status.phase))
     if not targets:
         return [f"{head}: asked for; it begins once a target is found"]

@@ -7,7 +7,7 @@ targets that it makes dirty: so a request is taken once, and never lost.
 
 import difflib
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -169,18 +169,37 @@ def _cut(text: str) -> str:
 # ---------------------------------------------------------------- what they concern
 
 
-def scope_of(requests: RefreshRequests, location: tuple[str, str] | None, *, whole: bool) -> Scope:
-    """The part of a target that the requests concern. `location`: its bucket and prefix, None if they are not
-    known; `whole`: it is refreshed whole, never by folders."""
-    if requests.everything:
-        return EVERYTHING
+Location = tuple[str, str]  # bucket, prefix
+
+
+def scopes_of(
+    requests: RefreshRequests, locations: Mapping[str, Location | None], *, whole: bool
+) -> dict[str, Scope]:
+    """Target -> the part of it that the requests concern. `locations`: None where not known; `whole`:
+    targets are refreshed whole, never by folders. Targets that have the same folders share the work."""
+    made: dict[tuple[str, ...], Scope] = {(): EMPTY}
+    found = {}
+    for name, location in locations.items():
+        names = ("",) if requests.everything else _names(requests.places, location)
+        if names not in made:
+            everything = whole or "" in names
+            made[names] = EVERYTHING if everything else folders.merge(*map(folders.of_tree, names))
+        found[name] = made[names]
+    return found
+
+
+def _names(places: Iterable[Place], location: Location | None) -> tuple[str, ...]:
+    """The folders as the target names them; "" = everything of it."""
     if location is None:
-        return EVERYTHING if requests.places else EMPTY
-    found = folders.merge(*(_within(place, *location) for place in requests.places))
-    return EVERYTHING if whole and found else found
+        return ("",)
+    bucket, prefix = location  # empty, or it ends in a slash
+    there = [place.folder for place in places if place.bucket in ("", bucket)]
+    if any(prefix.startswith(f"{folder}/" if folder else "") for folder in there):
+        return ("",)
+    return tuple(folder[len(prefix) :] for folder in there if folder.startswith(prefix))
 
 
-def location_of(target: TargetState, share: Share | None, *, bucket: bool) -> tuple[str, str] | None:
+def location_of(target: TargetState, share: Share | None, *, bucket: bool) -> Location | None:
     """The bucket and prefix of a target; None if they are not known. `share`: of discovery. One that it has
     not found now has those on record; a target that is a `bucket` is named by its id."""
     if share is not None:
@@ -189,15 +208,6 @@ def location_of(target: TargetState, share: Share | None, *, bucket: bool) -> tu
         name, _, prefix = target.location.partition("/")
         return name, prefix
     return (target.id, "") if bucket else None
-
-
-def _within(place: Place, bucket: str, prefix: str) -> Scope:
-    """`prefix` is empty or ends in a slash."""
-    if place.bucket not in ("", bucket):
-        return EMPTY
-    if prefix.startswith(f"{place.folder}/" if place.folder else ""):
-        return EVERYTHING
-    return folders.of_tree(place.folder[len(prefix) :]) if place.folder.startswith(prefix) else EMPTY
 
 
 def ask(target: TargetState, scope: Scope, now: float) -> TargetState:

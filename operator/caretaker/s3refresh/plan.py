@@ -204,11 +204,12 @@ def _ask(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> 
     requests, shares = inputs.requests, inputs.discovery.by_id
     if not requests.any or not (targets or inputs.discovery.complete):
         return
-    for target in list(targets.values()):
-        share = shares.get(target.id)
-        place = annotation_requests.location_of(target, share, bucket=inputs.idempotent)
-        scope = annotation_requests.scope_of(requests, place, whole=inputs.whole)
-        targets[target.id] = annotation_requests.ask(target, scope, inputs.now)
+    places = {
+        name: annotation_requests.location_of(target, shares.get(name), bucket=inputs.idempotent)
+        for name, target in targets.items()
+    }
+    for name, scope in annotation_requests.scopes_of(requests, places, whole=inputs.whole).items():
+        targets[name] = annotation_requests.ask(targets[name], scope, inputs.now)
     result.requested = True
 
 

@@ -129,6 +129,7 @@ async def test_a_bad_annotation_is_told_and_stops_nothing(shared: Refreshing, cl
     assert same(found["status"]["requests"]["foldersAt"], T1)
 
 
+@pytest.mark.slow
 async def test_a_suspended_resource_refreshes_when_it_goes_on(shared: Refreshing, cli: Cli) -> None:
     resource, share, _ = await past_the_events(shared)
     await resource.when(lambda r: bool(r["status"].get("targets")))
