@@ -11,11 +11,13 @@ from aiohttp import web
 
 from caretaker.api.names import REFRESH_AT, REFRESH_FOLDERS
 from fakes.apiserver import FakeApiServer
+from testbed import steer
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testing.accounts import bind, kubeconfig_of
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
+from testing.cluster import Nodes
 from testing.faults import Answer
 from testing.operator import OperatorProcess
 from testing.refreshing import PLURAL, TIMEOUT, Refresh, Refreshing, condition, stands
@@ -169,6 +171,32 @@ async def test_a_service_is_told_of_a_folder(shared: Refreshing) -> None:
         ({"in/2026"}, True),
         ({"in", "/"}, False),
     ]
+
+
+@pytest.mark.slow
+async def test_a_job_is_made_for_everything(shared: Refreshing, nodes: Nodes) -> None:
+    await nodes.add(1)
+    template = {
+        "metadata": {"annotations": steer.behaviour(run_seconds=0.1)},
+        "spec": {
+            "nodeSelector": nodes.selector,
+            "containers": [{"name": "main", "image": "example.com/refresh:1"}],
+        },
+    }
+    resource = await shared.create(
+        shared.aws.queue(),
+        filter={"buckets": [shared.aws.bucket()]},
+        target={"job": {"template": template}},
+        debounce={**LONG, "minInterval": "0s"},
+    )
+    await resource.condition("Ready")
+    await ask(shared.admin, resource, T1)
+    found = await resource.when(done)
+    assert found["status"]["targets"][0]["last"]["result"] == "Succeeded"
+    labels = f"caretaker.dev/s3aggregatedrefresh={resource.name}"
+    (made,) = await shared.admin.list(path("jobs", shared.namespace), labels=labels)
+    (variable,) = made["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert msgspec.json.decode(variable["value"])["all"] is True
 
 
 async def test_a_folder_that_no_target_has_is_refused_and_written_nowhere(
