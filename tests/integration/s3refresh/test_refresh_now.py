@@ -149,6 +149,19 @@ async def test_a_suspended_resource_refreshes_when_it_goes_on(shared: Refreshing
     assert len(shared.control.refreshes(share)) == 1
 
 
+@pytest.mark.slow
+async def test_a_queue_that_is_gone_delays_no_request(shared: Refreshing) -> None:
+    bucket, queue = shared.aws.bucket(), shared.aws.queue()
+    share = shared.share(bucket)
+    await asyncio.to_thread(shared.aws.sqs.delete_queue, QueueUrl=queue.url)
+    resource = await shared.create(queue, debounce={**LONG, "minInterval": "60s"})
+    await resource.condition("QueueReachable", "False", "QueueNotFound")
+    await shared.put(bucket, "in/a")
+    await ask(shared.admin, resource, T1)
+    await resource.when(done)
+    await shared.fresh(share)
+
+
 async def taken(_: web.Request) -> web.StreamResponse:
     return web.Response(status=204)
 
