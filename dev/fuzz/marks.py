@@ -1,7 +1,7 @@
 """Subjects: the metadata of each kind's resources, as their authors write it.
 
 Annotations are 256 KiB at the most. Ours are made of their own parts of a sample, so that recipes make many
-of them: names under our prefix, and the nodes in the one that holds JSON.
+of them: names under our prefix, and the nodes, or folders, in the one that holds JSON.
 """
 
 from typing import Any, Final
@@ -11,9 +11,11 @@ import msgspec
 from caretaker.api import names, times
 from caretaker.api.daemontask import DaemonTask, Spec
 from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import RequestsStatus
 from caretaker.daemontask.pods import Start, build
 from caretaker.imds import resource as imds_resource
 from caretaker.s3refresh import resource as s3_resource
+from caretaker.s3refresh.annotation_requests import read_requests
 from caretaker.s3refresh.targets import registry
 from fuzz import fleet, planners, samples
 from fuzz.making import READ_ERRORS, Subject, prepared, sound
@@ -37,7 +39,9 @@ def _meta(content: bytes) -> WireMeta | None:
     except (*READ_ERRORS, RecursionError):
         return None
     ours = {f"{names.GROUP}/{name}"[:77]: value for name, value in found.ours.items()}
-    nodes = {names.RERUN_NODES: bytes(found.nodes).decode(errors="replace")}
+    nodes = dict.fromkeys(
+        (names.RERUN_NODES, names.REFRESH_FOLDERS), bytes(found.nodes).decode(errors="replace")
+    )
     annotations = {**(found.metadata.annotations or {}), **nodes, **ours}
     return msgspec.structs.replace(found.metadata, annotations=annotations)
 
@@ -57,7 +61,7 @@ def _planned(snapshot: Any) -> Any:
 
 def _refresh(meta: WireMeta) -> Any:
     read = s3_resource.read(s3_resource.RawRefresh(meta, EMPTY), registry().spec)
-    return read.active, read.flushing
+    return read.active, read.flushing, read_requests(meta, RequestsStatus(times.format_time(0)))
 
 
 def _policy(meta: WireMeta) -> Any:

@@ -24,6 +24,7 @@ _WAITS: Final[dict[str, Any]] = {
     "all": False,
     "folders": ["in", "in/2026"],
     "trees": ["out"],
+    "requested": True,
 }
 REFRESH_STATUS: Final[dict[str, Any]] = {
     "observedGeneration": 1,
@@ -34,6 +35,11 @@ REFRESH_STATUS: Final[dict[str, Any]] = {
         "dlqVisible": 1,
         "dlqCovered": 1,
         "checkedAt": "2027-01-15T07:59:00Z",
+    },
+    "requests": {
+        "refreshAt": "2027-01-15T07:59:00Z",
+        "foldersAt": "2027-01-15T07:59:00Z",
+        "doneAt": "2027-01-15T07:59:00Z",
     },
     "targets": [
         {
@@ -49,12 +55,14 @@ REFRESH_STATUS: Final[dict[str, Any]] = {
                 "folders": ["in"],
                 "recursive": True,
                 "attempt": 2,
+                "requested": True,
             },
             "inFlight": {
                 "notificationID": "n",
                 "acceptedAt": "2027-01-15T07:57:00Z",
                 "folders": ["in"],
                 "recursive": True,
+                "requested": True,
             },
             "last": {
                 "requestedAt": "2027-01-15T07:57:00Z",

@@ -29,6 +29,7 @@ QUEUE_REACHABLE: Final = "QueueReachable"
 TARGETS_RESOLVED: Final = "TargetsResolved"
 CAUGHT_UP: Final = "CaughtUp"
 MALFORMED_MESSAGES: Final = "MalformedMessages"
+INVALID_REQUEST: Final = "InvalidRequest"
 
 # IMDSPolicy's own.
 PERMISSION_OK: Final = "PermissionOK"
@@ -146,6 +147,7 @@ class RefreshReason:
     UP_TO_DATE: Final = "UpToDate"
     UNREADABLE: Final = "Unreadable"
     PERMISSION_DENIED: Final = "PermissionDenied"
+    INVALID_ANNOTATION: Final = "InvalidAnnotation"
 
 
 class PolicyReason:

@@ -42,6 +42,10 @@ RERUN_NODES: Final = f"{GROUP}/rerun-nodes"  # JSON {node name: RFC 3339 time}: 
 RESUME_AT: Final = f"{GROUP}/resume-at"  # RFC 3339 time: failures before it no longer pause the rollout
 LEDGER_DECISION: Final = f"{GROUP}/ledger"  # rerun | assume-done [: nodes], when a ledger is lost
 
+# Annotations on an S3AggregatedRefresh: requests of a user.
+REFRESH_AT: Final = f"{GROUP}/refresh-at"  # RFC 3339 time: refresh everything
+REFRESH_FOLDERS: Final = f"{GROUP}/refresh-folders"  # JSON {folder: RFC 3339 time}: refresh these
+
 # Annotations on ledger ConfigMaps: they reveal an older copy, and one that lacks entries.
 LEDGER_WRITES: Final = f"{GROUP}/ledger-writes"  # number of the write that made it, growing for ever
 LEDGER_RECORDS: Final = f"{GROUP}/ledger-records"  # how many nodes that write left in it

@@ -99,6 +99,14 @@ class QueueStatus(Wire, frozen=True, omit_defaults=False):
     checked_at: str | None = None
 
 
+class RequestsStatus(Wire, frozen=True, omit_defaults=False):
+    """The requests by annotation that were taken."""
+
+    refresh_at: str | None = None
+    folders_at: str | None = None
+    done_at: str | None = None
+
+
 class LaterStatus(Wire, frozen=True):
     """The waiting scope: everything, single folders, and trees (folders with all below them)."""
 
@@ -106,6 +114,7 @@ class LaterStatus(Wire, frozen=True):
     all: bool = False
     folders: tuple[str, ...] = ()
     trees: tuple[str, ...] = ()
+    requested: bool = False
 
 
 class ScopeStatus(LaterStatus, frozen=True):
@@ -126,6 +135,7 @@ class ClaimStatus(Wire, frozen=True):
     folders: tuple[str, ...]
     recursive: bool = False
     attempt: int = 1
+    requested: bool = False
 
 
 class InFlightStatus(Wire, frozen=True):
@@ -135,6 +145,7 @@ class InFlightStatus(Wire, frozen=True):
     accepted_at: str
     folders: tuple[str, ...]
     recursive: bool = False
+    requested: bool = False
 
 
 class LastStatus(Wire, frozen=True):
@@ -179,6 +190,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     observed_generation: int = -1
     conditions: tuple[Condition, ...] = ()
     queue: QueueStatus = QueueStatus()
+    requests: RequestsStatus | None = None
     targets: tuple[TargetStatus, ...] = ()
 
 

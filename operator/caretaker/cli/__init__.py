@@ -1,4 +1,4 @@
-"""The commands: run | plan | status | rerun | resume | logs. They parse, connect and print.
+"""The commands: run | plan | status | refresh | rerun | resume | logs. They parse, connect and print.
 
 One file a command: `add` declares its arguments, `main` carries it out and returns the exit code: 0 done,
 1 failed, 2 wrong usage, 130 interrupted. Errors are one line on stderr, with a fix.
@@ -10,14 +10,14 @@ import sys
 from collections.abc import Sequence
 
 from caretaker import __version__
-from caretaker.cli import logs, plan, rerun, resume, run, status
+from caretaker.cli import logs, plan, refresh, rerun, resume, run, status
 from caretaker.cli.common import CommandError, Parser, UsageError, add_connection, named
 from caretaker.cli.text import one_line
 from caretaker.kube.rest_config import ConfigError
 from caretaker.obs.server import ListenError
 from caretaker.settings import SettingsError
 
-_COMMANDS = (run, plan, status, rerun, resume, logs)
+_COMMANDS = (run, plan, status, refresh, rerun, resume, logs)
 
 
 def main(argv: Sequence[str] | None = None, scale: float = 1.0) -> int:

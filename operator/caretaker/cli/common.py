@@ -8,6 +8,7 @@ import asyncio
 import difflib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from os.path import commonprefix
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
@@ -114,7 +115,7 @@ def named(words: Sequence[str], kinds: Sequence[KindInfo]) -> tuple[KindInfo, st
         forms = " or ".join(map(_form, matching or kinds))
         raise UsageError(f"which one? write: {forms}, instead of {' '.join(words)}")
     if not matching and any(parts[0].lower() in aliases_of(kind) for kind in KINDS):
-        raise UsageError(f"{parts[0]}: this is about {' and '.join(f'{kind.kind}s' for kind in kinds)} alone")
+        raise UsageError(f"{parts[0]}: this is about {' and '.join(map(_plural, kinds))} alone")
     if not matching:
         forms = " or ".join(f"{kind.kind.lower()} {parts[1]}" for kind in kinds)
         raise UsageError(f"{parts[0]}: there is no such kind here; write: {forms}")
@@ -124,6 +125,12 @@ def named(words: Sequence[str], kinds: Sequence[KindInfo]) -> tuple[KindInfo, st
 def aliases_of(kind: KindInfo) -> tuple[str, ...]:
     """The names that kubectl accepts for the kind, in lower case."""
     return kind.kind.lower(), kind.plural, kind.short, f"{kind.plural}.{GROUP}"
+
+
+def _plural(kind: KindInfo) -> str:
+    """Of the kind, spelt as the kind is: IMDSPolicies."""
+    same = len(commonprefix((kind.kind.lower(), kind.plural)))  # noqa: RUF071 - letters are meant
+    return kind.kind[:same] + kind.plural[same:]
 
 
 def _form(kind: KindInfo) -> str:

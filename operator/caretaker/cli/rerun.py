@@ -12,18 +12,26 @@ from msgspec.structs import replace
 
 from caretaker.api import names
 from caretaker.api.times import normalise_time, parse_time, stamp_after
-from caretaker.cli.common import CommandError, Session, check_nodes, command, execute, get_node_task, names_in
+from caretaker.cli.common import (
+    CommandError,
+    Raw,
+    Session,
+    check_nodes,
+    command,
+    execute,
+    get_node_task,
+    names_in,
+)
 from caretaker.cli.text import age, number, one_line, table
 from caretaker.daemontask.budgets import Allowance, allowed_words
 from caretaker.daemontask.forecast import Forecast, forecast
-from caretaker.daemontask.resource import RawTask, read_task
+from caretaker.daemontask.resource import read_task
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.snapshot_reader import observe
-from caretaker.imds.resource import RawPolicy
 from caretaker.kube.errors import ApiError
 from caretaker.registry import DAEMON_TASK
 
-R = TypeVar("R", RawTask, RawPolicy)
+R = TypeVar("R", bound=Raw)
 _TRIES: Final = 10
 _KEPT_SECONDS: Final = 86400.0  # seconds that an answered request stays in rerun-nodes
 

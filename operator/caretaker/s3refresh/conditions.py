@@ -63,7 +63,7 @@ _QUEUE_REASONS: Final = {
 
 
 def conditions_of(snapshot: Snapshot, plan: Plan) -> Iterable[Condition]:
-    """Every condition of the kind; Reconciling, Stalled, Suspended and MalformedMessages only while True."""
+    """Every condition of the kind; those from Reconciling on only while True."""
     condition = partial(Condition, observed_generation=snapshot.read.meta.generation)
     status, reason, message = ready(snapshot, plan)
     yield condition(c.READY, status, reason, message)
@@ -77,6 +77,8 @@ def conditions_of(snapshot: Snapshot, plan: Plan) -> Iterable[Condition]:
     if snapshot.reception.malformed:
         text = f"messages of the last hour could not be read, the latest: {snapshot.reception.malformed}"
         yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, text)
+    if wrong := snapshot.plan_input.requests.errors:
+        yield condition(c.INVALID_REQUEST, "True", Reason.INVALID_ANNOTATION, "; ".join(wrong))
     if snapshot.read.spec is not None and snapshot.read.spec.suspend:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing is received")
 

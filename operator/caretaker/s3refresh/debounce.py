@@ -47,6 +47,7 @@ class DirtyScope(msgspec.Struct, frozen=True):
     closed  a part of it was claimed or refused: later changes do not join it
     later   changes since it was closed
     most    folders in one call, after the target refused more at a time; 0 = as many as the spec allows
+    requested  a person has asked for a part of it
     """
 
     since: float
@@ -54,6 +55,17 @@ class DirtyScope(msgspec.Struct, frozen=True):
     closed: bool = False
     later: "DirtyScope | None" = None
     most: int = 0
+    requested: bool = False
+
+    @property
+    def prompt(self) -> bool:
+        """Whether its next call waits for no quiet period."""
+        return self.closed or self.requested
+
+    @property
+    def asked(self) -> bool:
+        """Whether a person has asked for a part of it, including later changes."""
+        return self.requested or (self.later is not None and self.later.requested)
 
     @property
     def waiting(self) -> Scope:
@@ -70,6 +82,7 @@ class Claim(msgspec.Struct, frozen=True):
     request: Request
     since: float  # of the dirty scope that it was taken from
     attempt: int = 1  # above 1: made again, or taken over; nothing else of a claim but its owner ever changes
+    requested: bool = False  # of the dirty scope that it was taken from
 
 
 class InFlight(msgspec.Struct, frozen=True):
@@ -78,6 +91,7 @@ class InFlight(msgspec.Struct, frozen=True):
     notification_id: str  # empty: the response had none, so a completion event is matched by its share
     accepted_at: float
     request: Request
+    requested: bool = False  # of its claim
 
 
 class LastCall(msgspec.Struct, frozen=True):
@@ -130,18 +144,14 @@ class TargetState(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     location: str = ""  # Share.location when it was last found
 
+    @property
+    def requested(self) -> bool:
+        """Whether a request of a person waits or runs."""
+        parts = (self.claim, self.in_flight)
+        return (self.dirty is not None and self.dirty.asked) or any(part and part.requested for part in parts)
+
 
 # ---------------------------------------------------------------- steps
-
-
-def located(target: TargetState, location: str, now: float, *, known: bool = False) -> TargetState:
-    """Records the location at which the target was found. After a move everything is dirty: the events of the
-    new location were not matched to it. An empty one on record is unknown; with `known`, a whole bucket."""
-    if target.location == location:
-        return target
-    moved = known or bool(target.location)
-    found = replace(target, location=location)
-    return mark(found, folders.EVERYTHING, now) if moved else found
 
 
 def covered(target: TargetState, scope: Scope) -> bool:
@@ -180,7 +190,7 @@ def claim(
     return replace(
         target,
         dirty=left,
-        claim=Claim(*by, now, request, min(target.dirty.since, now)),
+        claim=Claim(*by, now, request, min(target.dirty.since, now), requested=target.dirty.requested),
         last=replace(target.last, requested_at=now, endpoint=endpoint),
     )
 
@@ -246,7 +256,9 @@ def accepted(
     last = replace(target.last, accepted_at=now, folders=len(held.request.folders))
     if held.request.scope.all:
         last = replace(last, full_at=now)
-    in_flight = InFlight(notification_id or "", now, held.request) if notification_id != "" else None
+    in_flight = None
+    if notification_id != "":
+        in_flight = InFlight(notification_id or "", now, held.request, held.requested)
     if in_flight is None:
         last = _ended(last, held.request, now, "Succeeded", now)
     failure = target.failure if in_flight is not None and may_fail else None
@@ -263,7 +275,7 @@ def failed(target: TargetState, claim_id: str, error: CallError, backoff: Backof
     if held is None or held.id != claim_id:
         return target
     failure, now = _one_more(target, error, backoff), backoff.now
-    back = _wait_again(target, held.request.scope, held.since, now)
+    back = _wait_again(target, held, held.since, now)
     at = max(failure.next_attempt_at, now + least(backoff.options, error.code))
     failure = replace(failure, next_attempt_at=at)
     return replace(back, claim=None, failure=failure)
@@ -276,7 +288,7 @@ def unmade(target: TargetState, claim_id: str, now: float) -> TargetState:
     if held is None or held.id != claim_id or held.attempt > 1:
         return target
     last = replace(last, requested_at=min(last.requested_at, last.accepted_at))
-    return replace(_wait_again(target, held.request.scope, held.since, now), claim=None, last=last)
+    return replace(_wait_again(target, held, held.since, now), claim=None, last=last)
 
 
 def unanswered(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:
@@ -303,7 +315,7 @@ def broken(target: TargetState, notification_id: str, error: CallError, backoff:
         return target
     failure, now = _one_more(target, error, backoff), backoff.now
     last = replace(target.last, completed_at=now, result="Failed")
-    back = _wait_again(target, in_flight.request.scope, now, now)
+    back = _wait_again(target, in_flight, now, now)
     return replace(back, in_flight=None, failure=failure, last=last)
 
 
@@ -317,7 +329,7 @@ def overdue(target: TargetState, options: DebounceOptions, now: float) -> Target
         result: Outcome = "Lost" if expected else "Assumed"
         last = _ended(target.last, in_flight.request, in_flight.accepted_at, result, now)
         return replace(target, in_flight=None, last=last)
-    back = _wait_again(target, in_flight.request.scope, now, now)
+    back = _wait_again(target, in_flight, now, now)
     last = replace(back.last, result="Lost")
     return replace(back, in_flight=None, last=last)
 
@@ -332,23 +344,6 @@ def completion_due(target: TargetState, options: DebounceOptions, now: float) ->
         behind = max(options.assume_after, options.min_interval) if target.dirty is not None else math.inf
         wait = min(options.completion_timeout, behind)
     return min(target.in_flight.accepted_at, now) + wait
-
-
-def size(target: TargetState, endpoint: str = "") -> int:
-    """Bytes of the folders, the endpoint and the failure's message on record, about. `endpoint`: of the next
-    call."""
-    requests = [part.request.scope for part in (target.claim, target.in_flight) if part is not None]
-    waiting = [one.scope for one in (target.dirty, target.dirty and target.dirty.later) if one is not None]
-    urls = max(folders.length(url) if url else 0 for url in (target.last.endpoint, endpoint))
-    why = folders.length(target.failure.message[:MAX_MESSAGE]) if target.failure is not None else 0
-    return urls + why + sum(folders.size(scope) for scope in (*requests, *waiting))
-
-
-def widened(target: TargetState) -> TargetState:
-    """Everything waits instead of many folders: a shorter record."""
-    if target.dirty is None:
-        return target
-    return replace(target, dirty=DirtyScope(target.dirty.since, folders.EVERYTHING))
 
 
 def _one_more(target: TargetState, error: CallError, backoff: Backoff) -> Failure:
@@ -379,9 +374,10 @@ def _ended(last: LastCall, request: Request, accepted_at: float, result: Outcome
     return last
 
 
-def _wait_again(target: TargetState, scope: Scope, since: float, now: float) -> TargetState:
-    """D = D + scope, with the earlier of the two times."""
-    return replace(target, dirty=_joined(target.dirty, scope, min(since, now)))
+def _wait_again(target: TargetState, part: Claim | InFlight, since: float, now: float) -> TargetState:
+    """D = D + the scope of the part, with the earlier of the two times."""
+    dirty = _joined(target.dirty, part.request.scope, min(since, now))
+    return replace(target, dirty=replace(dirty, requested=dirty.requested or part.requested))
 
 
 def _joined(before: DirtyScope | None, scope: Scope, now: float) -> DirtyScope:
@@ -390,7 +386,7 @@ def _joined(before: DirtyScope | None, scope: Scope, now: float) -> DirtyScope:
         return DirtyScope(now, folders.merge(scope))
     since, merged = min(before.since, now), folders.merge(before.scope, scope)
     if merged.all:
-        return DirtyScope(since, merged)
+        return DirtyScope(since, merged, requested=before.asked)
     return replace(before, since=since, scope=merged)
 
 

@@ -75,6 +75,16 @@ def of_folder(folder: str) -> Scope:
     return Scope(folders=frozenset((ROOT, *names)))
 
 
+def of_tree(folder: str) -> Scope:
+    """The folder with everything below it, and all its ancestors singly: a new folder shows only in the
+    listing of the one above it."""
+    found = of_folder(folder)
+    last = max(found.folders - {ROOT}, key=len, default="")
+    if found.all or found.trees or not last:
+        return found if found.trees else EVERYTHING
+    return Scope(folders=found.folders - {last}, trees=frozenset((last,)))
+
+
 _SLASHES: Final = methodcaller("count", "/")
 _NO_FOLDER: Final = frozenset(("", ".", ".."))
 

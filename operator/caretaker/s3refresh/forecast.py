@@ -104,7 +104,7 @@ def bounds(
 ) -> tuple[float, float]:
     """(the earliest, the latest) start of the next call of a target that is dirty and idle."""
     since = min(dirty.since, now)
-    floor, last = _floor(target, options, now).at or 0.0, since + (0.0 if dirty.closed else options.max_delay)
+    floor, last = _floor(target, options, now).at or 0.0, since + (0.0 if dirty.prompt else options.max_delay)
     return max(min(since + options.quiet_period, last), floor), max(last, floor)
 
 

@@ -22,6 +22,7 @@ from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource
 from caretaker.s3refresh.admission import access_of
+from caretaker.s3refresh.annotation_requests import read_requests
 from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, OTHERS_SECONDS, busy_of
 from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import max_age
@@ -204,6 +205,7 @@ class Reader:
                 suspended=rejection is not None or not read.active or self._shared.stopping,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
                 expired=regained(read.status, rejection) or _expired(read, state, now),
+                requests=read_requests(read.meta, read.status.requests),
                 messages=came.messages,
                 matches=came.matches,
                 concerned=came.concerned,

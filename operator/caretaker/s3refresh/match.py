@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import debounce, folders
@@ -237,3 +238,13 @@ def joined(target: TargetState, scope: Scope) -> Scope:
     if after.later is None:
         return scope
     return _WHOLE_LATER if after.later.scope.all else after.later.scope
+
+
+def located(target: TargetState, location: str, now: float, *, known: bool = False) -> TargetState:
+    """Records the location at which the target was found. After a move everything is dirty: the events of the
+    new location were not matched to it. An empty one on record is unknown; with `known`, a whole bucket."""
+    if target.location == location:
+        return target
+    moved = known or bool(target.location)
+    found = replace(target, location=location)
+    return debounce.mark(found, folders.EVERYTHING, now) if moved else found

@@ -6,7 +6,6 @@ deleted and its calls be made: a message is never deleted before the API server 
 covers it, and no call is made that is not on record.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 
 from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS
-from caretaker.s3refresh import debounce, folders, match, timing
+from caretaker.s3refresh import annotation_requests, debounce, folders, match, record_bounds, timing
 from caretaker.s3refresh.debounce import Backoff, CallError, Claim, DirtyScope, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion
 from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
@@ -23,9 +22,6 @@ from caretaker.s3refresh.match import EventMatcher, Matches, Share
 from caretaker.s3refresh.options import Contention, DebounceOptions
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Result
 from caretaker.s3refresh.timing import TargetTimes
-
-# An object in etcd is below 1.5 MiB; managedFields and the spec need some of it.
-MAX_RECORD_BYTES: Final = 768 * 1024
 
 # Names in the scopes that one plan reduces to few calls, if there is more than one: 40 ms of CPU.
 REDUCED_NAMES: Final = 1000
@@ -41,6 +37,7 @@ class _Draft:
     returned: list[int] = field(default_factory=list)
     unclaimed: list[int] = field(default_factory=list)
     matches: Matches = field(default_factory=Matches)
+    requested: bool = False
     put_off: bool = False  # claims are left to the next plan, which follows at once
 
 
@@ -56,8 +53,9 @@ def plan(inputs: PlanInput) -> Plan:
     _appear(inputs, targets)
     if inputs.expired:
         _mark_all(inputs, targets)
+    _ask(inputs, targets, result)
     _time(inputs, targets)
-    _fit(inputs, targets)
+    record_bounds.fit(targets, inputs.discovery.shares)
     if not inputs.suspended:
         _resume(inputs, targets, result)
         _claim(inputs, targets, result)
@@ -128,9 +126,12 @@ def _narrower(target: TargetState, held: Claim, now: float) -> TargetState:
     scope = folders.merge(scope, waits.scope if waits is not None else EMPTY)
     since = min(held.since, now, waits.since if waits is not None else now)
     if scope.all:
-        return replace(target, dirty=DirtyScope(since, scope))
+        asked = held.requested or (before is not None and before.asked)
+        return replace(target, dirty=DirtyScope(since, scope, requested=asked))
+    asked = held.requested or (waits is not None and waits.requested)
     later = waits.later if waits is not None else before
-    return replace(target, dirty=DirtyScope(since, scope, closed=True, later=later, most=most))
+    closed = DirtyScope(since, scope, closed=True, later=later, most=most, requested=asked)
+    return replace(target, dirty=closed)
 
 
 def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
@@ -196,7 +197,21 @@ def _appear(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
         if share.id not in before and (not inputs.first or inputs.resync_on_start):
             target = debounce.mark(target, EVERYTHING, inputs.now)
         known = share.id in before and not share.arn
-        targets[share.id] = debounce.located(target, share.location, inputs.now, known=known)
+        targets[share.id] = match.located(target, share.location, inputs.now, known=known)
+
+
+def _ask(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
+    """W1 of the requests by annotation. While no target is known they stay in the annotation."""
+    requests, shares = inputs.requests, inputs.discovery.by_id
+    if not requests.any or not (targets or inputs.discovery.complete):
+        return
+    places = {
+        name: annotation_requests.location_of(target, shares.get(name), bucket=inputs.idempotent)
+        for name, target in targets.items()
+    }
+    for name, scope in annotation_requests.scopes_of(requests, places, whole=inputs.whole).items():
+        targets[name] = annotation_requests.ask(targets[name], scope, inputs.now)
+    result.requested = True
 
 
 def _leave(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
@@ -224,18 +239,6 @@ def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
         return inputs
     admitted = tuple(share for share in discovery.shares if share.id not in turned_away)
     return replace(inputs, discovery=replace(discovery, complete=False, shares=admitted))
-
-
-def _fit(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
-    """The record of all targets has to fit into one object: the largest scopes become everything."""
-    urls = defaultdict(str, {share.id: share.endpoint for share in inputs.discovery.shares})
-    sizes = {name: debounce.size(target, urls[name]) for name, target in targets.items()}
-    total = sum(sizes.values())
-    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
-        if total <= MAX_RECORD_BYTES:
-            return
-        targets[name] = debounce.widened(targets[name])
-        total -= sizes[name] - debounce.size(targets[name], urls[name])
 
 
 # ---------------------------------------------------------------- time
@@ -367,6 +370,7 @@ def _scheduled(inputs: PlanInput, targets: tuple[TargetState, ...], result: _Dra
         starts=starts,
         calls=tuple(result.calls),
         done=tuple(result.done),
+        requested=result.requested,
         returned=tuple(result.returned),
         unclaimed=tuple(result.unclaimed),
         matches=result.matches,

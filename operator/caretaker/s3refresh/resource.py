@@ -140,15 +140,18 @@ def decode_target(status: wire.TargetStatus, now: float) -> TargetState:
         return now if moment is None else moment
 
     def scope(one: wire.ScopeStatus) -> DirtyScope:
-        later = _if(lambda later: DirtyScope(when(later.since), _scope(later)), one.later)
-        return DirtyScope(when(one.since), _scope(one), one.closed, later, one.max_folders)
+        later = _if(
+            lambda later: DirtyScope(when(later.since), _scope(later), requested=later.requested), one.later
+        )
+        return DirtyScope(when(one.since), _scope(one), one.closed, later, one.max_folders, one.requested)
 
     def claim(one: wire.ClaimStatus) -> Claim:
         since = when(one.since)
-        return Claim(one.id, one.owner, when(one.started_at), _request(one), since, one.attempt)
+        started_at, call = when(one.started_at), _request(one)
+        return Claim(one.id, one.owner, started_at, call, since, one.attempt, one.requested)
 
     def in_flight(one: wire.InFlightStatus) -> InFlight:
-        return InFlight(one.notification_id, when(one.accepted_at), _request(one))
+        return InFlight(one.notification_id, when(one.accepted_at), _request(one), one.requested)
 
     def last(one: wire.LastStatus) -> LastCall:
         return LastCall(
@@ -199,9 +202,9 @@ def _scope(status: wire.LaterStatus) -> Scope:
     return Scope(all=status.all, folders=frozenset(status.folders), trees=frozenset(status.trees))
 
 
-def _waits(dirty: DirtyScope) -> tuple[str, bool, tuple[str, ...], tuple[str, ...]]:
-    scope = dirty.scope
-    return format_micros(dirty.since), scope.all, tuple(sorted(scope.folders)), tuple(sorted(scope.trees))
+def _waits(dirty: DirtyScope) -> tuple[str, bool, tuple[str, ...], tuple[str, ...], bool]:
+    scope, since = dirty.scope, format_micros(dirty.since)
+    return since, scope.all, tuple(sorted(scope.folders)), tuple(sorted(scope.trees)), dirty.requested
 
 
 def _request(one: wire.ClaimStatus | wire.InFlightStatus) -> Request:
@@ -222,12 +225,15 @@ def _claim(claim: Claim) -> wire.ClaimStatus:
         folders=claim.request.folders,
         recursive=claim.request.recursive,
         attempt=claim.attempt,
+        requested=claim.requested,
     )
 
 
 def _in_flight(one: InFlight) -> wire.InFlightStatus:
     accepted_at, request = format_micros(one.accepted_at), one.request
-    return wire.InFlightStatus(one.notification_id, accepted_at, request.folders, request.recursive)
+    return wire.InFlightStatus(
+        one.notification_id, accepted_at, request.folders, request.recursive, one.requested
+    )
 
 
 def _failure(one: Failure) -> wire.FailureStatus:

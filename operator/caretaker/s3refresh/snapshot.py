@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from caretaker.api.s3refresh import Filter
 from caretaker.aws.identity import Keys
+from caretaker.s3refresh.annotation_requests import RefreshRequests
 from caretaker.s3refresh.debounce import Claim, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import Matches, Share
@@ -101,6 +102,7 @@ class PlanInput(msgspec.Struct, frozen=True):
     suspended: bool = False
     resync_on_start: bool = True
     expired: bool = False  # messages may have passed their retention: everything is stale
+    requests: RefreshRequests = RefreshRequests()
     messages: tuple[Message, ...] = ()
     matches: Matches = Matches()  # of the events of the messages in `concerned`
     concerned: Mapping[int, frozenset[str] | None] = {}  # message id -> what EventMatcher.add() returned
@@ -125,6 +127,7 @@ class Plan(msgspec.Struct, frozen=True):
     calls: tuple[tuple[Share, Claim], ...] = ()
     done: tuple[int, ...] = ()  # messages to delete
     returned: tuple[int, ...] = ()  # messages to return to the queue
+    requested: bool = False  # the new requests are in the state to write
     unclaimed: tuple[int, ...] = ()  # ends of refreshes that are not on record: another resource's, or old
     matches: Matches = Matches()  # of the events of all messages
     wake: float = 0.0

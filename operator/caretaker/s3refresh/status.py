@@ -7,11 +7,12 @@ a restart repeats nothing. Never one per S3 event.
 from collections.abc import Iterator, Mapping
 
 from caretaker.api import conditions as c
+from caretaker.api import names
 from caretaker.api.conditions import Event
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.s3refresh import Status, TargetStatus
+from caretaker.api.s3refresh import RequestsStatus, Status, TargetStatus
 from caretaker.api.times import format_time
-from caretaker.s3refresh import resource
+from caretaker.s3refresh import annotation_requests, resource
 from caretaker.s3refresh.conditions import conditions_of, queue_of
 from caretaker.s3refresh.snapshot import Plan, Snapshot
 
@@ -26,6 +27,11 @@ def status_of(snapshot: Snapshot, plan: Plan) -> Status:
         observed_generation=snapshot.read.meta.generation,
         conditions=c.merge(before.conditions, conditions_of(snapshot, plan), format_time(now)),
         queue=queue_of(snapshot),
+        requests=before.requests
+        if snapshot.read.spec is None
+        else annotation_requests.recorded(
+            before.requests, snapshot.plan_input.requests if plan.requested else None, plan.targets, now
+        ),
         # Without a spec there are no options, and nothing changes.
         targets=before.targets
         if snapshot.read.spec is None
@@ -40,11 +46,29 @@ def transitions(before: Status, after: Status, *, expired: bool = False) -> list
         "everything is refreshed"
     )
     lost = [Event("Warning", "EventsMayHaveExpired", message)] if expired else []
-    events = [*lost, *_conditions(before, after)]
+    events = [*lost, *_conditions(before, after), *_asked(before, after)]
     old = {target.id: target for target in before.targets}
     for target in after.targets:
         events += _target(old, target)
     return events
+
+
+def _asked(before: Status, after: Status) -> Iterator[Event]:
+    """A request was taken."""
+    was, now = before.requests or RequestsStatus(), after.requests
+    if now is None:
+        return
+    kinds = []
+    if now.refresh_at != was.refresh_at:
+        kinds.append(f"everything ({names.REFRESH_AT} {now.refresh_at})")
+    if now.folders_at != was.folders_at:
+        kinds.append(f"folders ({names.REFRESH_FOLDERS} {now.folders_at})")
+    if not kinds:
+        return
+    concerned = sum(resource.decode_target(target, 0.0).requested for target in after.targets)
+    found = f"{concerned} target(s)" if concerned else "no target has it, so nothing is refreshed"
+    message = f"{' and '.join(kinds)}: {found}"
+    yield Event("Normal" if concerned else "Warning", "RefreshRequested", message)
 
 
 def given_up(why: str) -> Event:
@@ -86,3 +110,6 @@ def _conditions(before: Status, after: Status) -> Iterator[Event]:
     malformed = c.find(after.conditions, c.MALFORMED_MESSAGES)
     if malformed is not None and c.find(before.conditions, c.MALFORMED_MESSAGES) is None:
         yield Event("Warning", c.MALFORMED_MESSAGES, malformed.message)
+    was, refused = c.find(before.conditions, c.INVALID_REQUEST), c.find(after.conditions, c.INVALID_REQUEST)
+    if refused is not None and (was is None or was.message != refused.message):
+        yield Event("Warning", refused.reason, refused.message)

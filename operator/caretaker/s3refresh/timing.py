@@ -77,7 +77,7 @@ def start_at(
     )
     since = min(target.dirty.since, now - times.dirty_for)
     quiet = now - (times.last_event or 0.0) + options.quiet_period
-    fire = since if target.dirty.closed else min(quiet, since + patience)
+    fire = since if target.dirty.prompt else min(quiet, since + patience)
     interval = _interval(target, options, times.called_for, now)
     attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
     # The upper bound of a backoff, even if the clock was set back.

@@ -90,7 +90,7 @@ def test_every_condition_is_told() -> None:
         conditions.SOURCES_COMPLIANT,
     }
     types = {v for k, v in vars(conditions).items() if k.isupper() and isinstance(v, str)} - others
-    assert len(types) == 9, "a condition of another kind goes into `others`; of this one, raise the number"
+    assert len(types) == 10, "a condition of another kind goes into `others`; of this one, raise the number"
     assert [t for t in sorted(types) if f"{t}=" not in PAGE] == []
 
 
@@ -123,6 +123,10 @@ def test_every_field_of_the_payload_is_told() -> None:
 
 def test_every_header_that_a_secret_may_not_set_is_told() -> None:
     assert sorted(RESERVED - {word.lower() for word in WORDS}) == []
+
+
+def test_the_annotations_of_a_request_are_told() -> None:
+    assert {names.REFRESH_AT, names.REFRESH_FOLDERS} <= set(SPANS)
 
 
 def test_what_a_secret_of_headers_says_itself_is_told() -> None:

@@ -22,6 +22,8 @@ OTHERS = {
     names.ENV_PAYLOAD,
     names.SECRET_HEADERS,
     names.SECRET_HOSTS,
+    names.REFRESH_AT,
+    names.REFRESH_FOLDERS,
 }
 CODE = {word for span in re.findall(r"`([^`\n]+)`", PAGE) for word in re.findall(r"[\w./-]+", span)}
 
@@ -88,6 +90,7 @@ def test_the_page_tells_all(words: list[str]) -> None:
 ANOTHERS = {
     conditions.TARGETS_RESOLVED,
     conditions.CAUGHT_UP,
+    conditions.INVALID_REQUEST,
     "PermissionOK",
     "Compliant",
     "Conflicted",

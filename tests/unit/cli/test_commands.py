@@ -15,7 +15,7 @@ from caretaker.registry import KINDS, KindInfo
 from testing import manifests
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMANDS = ("run", "plan", "status", "rerun", "resume", "logs")
+COMMANDS = ("run", "plan", "status", "refresh", "rerun", "resume", "logs")
 
 
 def told(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -128,6 +128,16 @@ def test_of_a_flag_that_stands_twice_the_last_counts(capsys: pytest.CaptureFixtu
             "rerun s3ar/x",
             "s3ar: this is about DaemonTasks alone",
             id="a kind that the command is not for",
+        ),
+        pytest.param("refresh dtask/x", "dtask: this is about S3AggregatedRefreshes alone", id="no refresh"),
+        pytest.param("resume s3ar/x", "about DaemonTasks and IMDSPolicies alone", id="nothing to resume"),
+        pytest.param(
+            "refresh s3ar/x --folder a//b",
+            "argument --folder: 'a//b' has the part '', below which a gateway shows nothing",
+            id="a folder with an empty part",
+        ),
+        pytest.param(
+            "refresh s3ar/x --folder s3:///b", "names no bucket: write s3://BUCKET/FOLDER", id="no bucket"
         ),
         pytest.param("rerun", "required: daemontask NAME; see caretaker rerun --help", id="no task"),
         pytest.param("status dtask/x -o yaml", "invalid choice: 'yaml'", id="an unknown output"),

@@ -18,7 +18,7 @@ from unit.cli.test_views import proposal
 from unit.daemontask.build import node, snapshot, task
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text()
-COMMANDS = ("run", "plan", "status", "rerun", "resume", "logs")
+COMMANDS = ("run", "plan", "status", "refresh", "rerun", "resume", "logs")
 EVERYWHERE = {"-h", "--help", "--kubeconfig", "--context", "-n", "--namespace", "--log-format", "--log-level"}
 
 

@@ -14,7 +14,7 @@ from caretaker.api.s3refresh import (
     ScopeStatus,
     TargetStatus,
 )
-from caretaker.s3refresh import debounce, plan, resource, timing
+from caretaker.s3refresh import debounce, match, plan, record_bounds, resource, timing
 from caretaker.s3refresh.debounce import (
     Backoff,
     CallError,
@@ -232,8 +232,8 @@ def test_in_how_many_calls_what_waits_is_refreshed(
 
 def test_what_waits_behind_takes_room_on_record_too() -> None:
     behind = TargetState("t", dirty=DirtyScope(NOW, A, closed=True, later=DirtyScope(NOW, B)))
-    assert debounce.size(behind) == debounce.size(dirty(A)) + debounce.size(dirty(B))
-    assert debounce.widened(behind).dirty == DirtyScope(NOW, EVERYTHING)
+    assert record_bounds.size(behind) == record_bounds.size(dirty(A)) + record_bounds.size(dirty(B))
+    assert record_bounds.widened(behind).dirty == DirtyScope(NOW, EVERYTHING)
 
 
 class TestRefused:
@@ -684,7 +684,7 @@ def test_a_clean_target_never_starts() -> None:
         debounce.broken(IN_FLIGHT, "n1", CallError("E", "no"), Backoff(OPTIONS, NOW, 1.0)),
         msgspec.structs.replace(dirty(), failure=Failure(2, "E", "no", NOW + 0.25)),
         debounce.completed(IN_FLIGHT, "n1", NOW),
-        debounce.located(IN_FLIGHT, "bucket/team/", NOW),
+        match.located(IN_FLIGHT, "bucket/team/", NOW),
     ],
     ids=[
         *(

@@ -52,6 +52,10 @@ class Machine(RuleBasedStateMachine):
     def put(self, key: str) -> None:
         self.world.put(key)
 
+    @rule(folder=st.sampled_from(["", "a", "a/b", "c"]))
+    def ask(self, folder: str) -> None:
+        self.world.ask(folder)
+
     @precondition(lambda self: self.world.queue)
     @rule(who=WHO, data=st.data())
     def receive(self, who: int, data: Any) -> None:
@@ -150,12 +154,16 @@ class Machine(RuleBasedStateMachine):
         two.crash()
         assert until(self.world, one, self.world.all_fresh, CALM), "not refreshed in time"
         assert until(self.world, one, lambda: not self.world.queue, CALM), "messages are left"
+        assert until(self.world, one, self.requests_are_done, CALM), "a request is not done"
         calls, waiting = len(self.world.calls), self.world.waiting()
         until(self.world, one, lambda: False, 1_000, step=20)
         assert len(self.world.calls) <= calls + max(waiting, 2), "it refreshes though nothing happened"
         self.world.put("")  # the duration of a refresh of everything is known from here on
         until(self.world, one, lambda: False, 600, step=20)
         self.refreshed_under_load(one)
+
+    def requests_are_done(self) -> bool:
+        return self.world.requests is None or bool(self.world.requests.done_at)
 
     def refreshed_under_load(self, one: Operator) -> None:
         """While more folders keep changing than the calls can hold, each is refreshed in time."""

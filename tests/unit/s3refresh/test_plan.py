@@ -12,7 +12,8 @@ from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Matches, Share, of_buckets
 from caretaker.s3refresh.options import DebounceOptions
-from caretaker.s3refresh.plan import MAX_RECORD_BYTES, REDUCED_NAMES, plan
+from caretaker.s3refresh.plan import REDUCED_NAMES, plan
+from caretaker.s3refresh.record_bounds import MAX_RECORD_BYTES, size
 from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.timing import TargetTimes
 from testing.scopes import covers
@@ -167,7 +168,7 @@ def test_the_largest_record_is_shortened_first_and_no_more_than_needed() -> None
     shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
     made = planned(*targets, shares=shares, suspended=True)
     widened = [target.id for target in made.targets if target.dirty is not None and target.dirty.scope.all]
-    total = sum(map(debounce.size, made.targets))
+    total = sum(map(size, made.targets))
     assert widened == [f"t{n}" for n in range(60 - len(widened), 60)]
     assert MAX_RECORD_BYTES - 16_000 < total <= MAX_RECORD_BYTES
 
@@ -185,7 +186,7 @@ def test_records_of_exactly_the_largest_size_stay(more: int, widened: int) -> No
     targets = [
         TargetState(f"t{n:02}", dirty=DirtyScope(NOW, Scope(folders=long_names(16)))) for n in range(48)
     ]
-    assert sum(map(debounce.size, targets)) == MAX_RECORD_BYTES
+    assert sum(map(size, targets)) == MAX_RECORD_BYTES
     targets += [TargetState("z", dirty=DirtyScope(NOW, Scope(folders=frozenset({"a"}))))] * more
     shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
     made = planned(*targets, shares=shares, suspended=True)
@@ -228,7 +229,7 @@ def test_what_is_refreshed_now_stays_on_record_and_counts() -> None:
     ]
     shares = tuple(Share(target.id, "", "c", group="g") for target in targets)
     made = planned(*targets, shares=shares, suspended=True)
-    assert sum(map(debounce.size, made.targets)) == MAX_RECORD_BYTES
+    assert sum(map(size, made.targets)) == MAX_RECORD_BYTES
     assert sum(target.dirty == DirtyScope(NOW, EVERYTHING) for target in made.targets) == 24
 
 
@@ -387,8 +388,8 @@ def test_records_that_are_too_large_together_say_less_and_mean_more() -> None:
     targets = [TargetState(f"s{n:02}", dirty=DirtyScope(NOW, scope)) for n, scope in enumerate(scopes)]
     times = {target.id: TargetTimes(last_event=0.0) for target in targets}
     made = planned(*targets, shares=shares, times=times)
-    assert sum(map(debounce.size, targets)) > MAX_RECORD_BYTES
-    assert sum(map(debounce.size, made.targets)) <= MAX_RECORD_BYTES
+    assert sum(map(size, targets)) > MAX_RECORD_BYTES
+    assert sum(map(size, made.targets)) <= MAX_RECORD_BYTES
     for before, after in zip(targets, made.targets, strict=True):
         assert before.dirty is not None
         assert after.dirty is not None

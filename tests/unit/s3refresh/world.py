@@ -17,11 +17,15 @@ from typing import Literal
 
 import msgspec
 
-from caretaker.api.s3refresh import Filter, TargetStatus
+from caretaker.api.names import REFRESH_AT, REFRESH_FOLDERS
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Filter, RequestsStatus, TargetStatus
+from caretaker.api.times import format_micros
 from caretaker.s3refresh import resource
+from caretaker.s3refresh.annotation_requests import read_requests, recorded
 from caretaker.s3refresh.debounce import CALL_SECONDS, NOT_MADE, UNKNOWN, Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
-from caretaker.s3refresh.folders import EVERYTHING, Scope
+from caretaker.s3refresh.folders import EVERYTHING, Scope, of_tree
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
@@ -89,6 +93,9 @@ class World:
     applied: dict[str, float] = field(default_factory=dict)  # claim id -> when it took effect
     settled: set[str] = field(default_factory=set)  # claims whose outcome some process has learnt
     jobs: dict[str, Job] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    requests: RequestsStatus | None = None  # status.requests, written together with `stored`
+    asked: dict[int, str] = field(default_factory=dict)  # index in `written` -> the time in its annotation
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def targets(self, wall: float) -> tuple[TargetState, ...]:
@@ -104,6 +111,32 @@ class World:
         self.queue[number] = Sent(Message(number, events=(event,)))
         self.message_of[len(self.written)] = number
         self.written.append((of_key(key) if key else EVERYTHING, self.now))
+
+    def ask(self, folder: str) -> None:
+        """A person asks for a refresh of a folder, or of everything."""
+        self.now += SOME
+        stamp = format_micros(EPOCH + self.now)
+        if folder:
+            wanted = msgspec.json.decode(self.annotations.get(REFRESH_FOLDERS, "{}"), type=dict[str, str])
+            self.annotations[REFRESH_FOLDERS] = msgspec.json.encode({**wanted, folder: stamp}).decode()
+        else:
+            self.annotations[REFRESH_AT] = stamp
+        self.asked[len(self.written)] = stamp
+        self.written.append((of_tree(folder) if folder else EVERYTHING, self.now))
+        self.version += 1
+
+    def untaken(self, index: int) -> bool:
+        """Whether the event is still in the queue, or the request in an annotation alone."""
+        if index not in self.asked:
+            return self.message_of[index] in self.queue
+        taken = self.requests or RequestsStatus()
+        mark = taken.refresh_at if self.written[index][0].all else taken.folders_at
+        return (mark or "") < self.asked[index]
+
+    def unfinished(self) -> list[tuple[Scope, float]]:
+        """Requests that were taken, and that no refresh has followed."""
+        taken = [self.written[index] for index in self.asked if not self.untaken(index)]
+        return [(scope, at) for scope, at in taken if not all(self.is_fresh(one, at) for one in parts(scope))]
 
     def take_effect(self, call: Call) -> None:
         """The gateway accepts the call: it lists now what it has to, unless the last call is too fresh."""
@@ -157,7 +190,7 @@ class World:
         return [
             (scope, at)
             for index, (scope, at) in enumerate(self.written)
-            if self.message_of[index] not in self.queue
+            if not self.untaken(index)
             and not all(
                 any(at <= to and covers(have, one) for have, to in held) or self.is_fresh(one, at)
                 for one in parts(scope)
@@ -235,6 +268,7 @@ class Operator:
             now=self.wall,
             resync_on_start=False,
             idempotent=world.kind != "gateway",
+            requests=read_requests(WireMeta(annotations=dict(world.annotations)), world.requests),
             messages=messages,
             results=results,
             ends=tuple(
@@ -255,7 +289,7 @@ class Operator:
         if self.begun is None:
             return
         (snapshot, made, version, read), self.begun = self.begun, None
-        if not self._write(made, version, read):
+        if not self._write(snapshot, made, version, read):
             return
         if dies:
             self.crash()
@@ -268,15 +302,21 @@ class Operator:
         self.results = [result for result in self.results if result not in snapshot.results]
         self.calls += [Call(claim, self.world.now) for _, claim in made.calls]
 
-    def _write(self, made: Plan, version: int, read: bytes) -> bool:
+    def _write(self, snapshot: PlanInput, made: Plan, version: int, read: bytes) -> bool:
         targets = [resource.encode_target(target, made.phases[target.id]) for target in made.targets]
         after = msgspec.json.encode(targets)
-        if after == read:
+        taken = snapshot.requests if made.requested else None
+        if after == read and taken is None and version != self.world.version:
             return True  # read after the messages came: that is proof enough, whatever happened since
         if version != self.world.version:
             return False
         self._check(msgspec.json.decode(read or b"[]", type=list[TargetStatus]), made)
-        self.world.stored, self.world.version = after, version + 1
+        before, requests = self.world.requests, recorded(self.world.requests, taken, made.targets, self.wall)
+        changed = (after, requests) != (read, before)
+        self.world.stored, self.world.requests = after, requests
+        self.world.version += changed
+        if requests is not None and requests.done_at and requests != before:
+            assert not self.world.unfinished(), "told to be done"
         return True
 
     def _check(self, before: list[TargetStatus], made: Plan) -> None:

@@ -10,13 +10,14 @@ import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.s3refresh import QueueStatus
+from caretaker.api.s3refresh import QueueStatus, RequestsStatus
 from caretaker.api.times import format_time, parse_time
 from caretaker.cli.common import Session, get
 from caretaker.cli.status import View, follow_to_the_end
 from caretaker.cli.text import (
     abnormal,
     age,
+    ago,
     coloured,
     cut,
     head_json,
@@ -83,6 +84,7 @@ ADVICE: Final = {
     Reason.IN_FLIGHT_LIMIT: "find the consumer that receives from the queue without deleting",
     Reason.DEAD_LETTERS: "send them back to the queue: docs/operations.md",
     Reason.UNREADABLE: "read the dead-letter queue: something else sends to this queue",
+    Reason.INVALID_ANNOTATION: "correct or remove the annotation that is named; it asks for nothing",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
 }
 
@@ -127,6 +129,7 @@ def as_json(state: RefreshState) -> dict[str, Any]:
         **head_json(meta, status.observed_generation),
         "conditions": status.conditions,
         "queue": status.queue,
+        "requests": status.requests,
         "targets": [
             {**empty, **record[one.target.id], "phase": one.phase, "next": next_json(one.next)}
             for one in state.outlooks
@@ -158,6 +161,7 @@ def as_text(state: RefreshState, wide: bool) -> list[str]:
     head = [
         *ready_line(status.conditions, state.now),
         f"queue: {_queue(status.queue, state.now)}",
+        *_requests(status.requests, state.now),
         *problems(meta, status.observed_generation, found, ADVICE),
     ]
     columns = "TARGET  PHASE  DIRTY  IN-FLIGHT  LAST  FAILURES  NEXT  WHY"
@@ -184,6 +188,15 @@ def _queue(queue: QueueStatus, now: float) -> str:
         f"{queue.visible} visible, {queue.in_flight} in flight, {queue.dlq_visible} in the dead-letter "
         f"queue, {age(now - checked)} ago"
     )
+
+
+def _requests(found: RequestsStatus | None, now: float) -> list[str]:
+    """The last request by annotation: when it was made, and whether it is done."""
+    if found is None:
+        return []
+    asked = ago(max(found.refresh_at or "", found.folders_at or ""), now)
+    done = f"done {ago(found.done_at, now)}" if found.done_at else "not done yet"
+    return [f"refresh: asked for {asked}, {done}"]
 
 
 def _row(one: Outlook, now: float, *, wide: bool) -> list[str]:
