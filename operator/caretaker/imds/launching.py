@@ -131,7 +131,7 @@ def account_of(found: AccountDefaults) -> Account:
     given = {name: value for name, value in block.items() if value not in ("no-preference", -1)}
     held = ""
     if level.get("ManagedBy") == "declarative-policy":
-        why = " ".join(level.get("ManagedExceptionMessage", "").split())[:_QUOTED]
+        why = " ".join(level.get("ManagedExceptionMessage", "")[: 4 * _QUOTED].split())[:_QUOTED]
         held = "a declarative policy of the organization holds the account's settings" + (why and f": {why}")
     return Account(described_options(given), _ENFORCED.get(level.get("HttpTokensEnforced", "")), held)
 
