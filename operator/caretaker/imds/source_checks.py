@@ -308,7 +308,7 @@ class _SourceChecker:
         target, contested = self._target(("template", *key, ref.version), differs)
         new = NewVersion(template, version, target).reusing()
         contested = contested or self._displaced((*key, ref.version), new, defaults)
-        fails, refused = self._refused(region, new.block.get("HttpTokens") or defaults.http_tokens)
+        refused = self._refused(region, new.block.get("HttpTokens") or defaults.http_tokens)[1]
         message = _joined(shown, _follow(ref), contested, refusal, refused)
         if template.stack:
             owner = f"it belongs to CloudFormation stack {template.stack}: change that"
