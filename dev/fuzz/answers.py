@@ -16,7 +16,7 @@ from caretaker.aws.response_check import PROTOCOLS, fault_of
 from caretaker.aws.services import api_name
 from caretaker.daemontask.ecs.check import Call, CheckParams, ServiceState, UnclearError, check, following
 from caretaker.imds.inventory import cluster_tag
-from caretaker.imds.launching import scaling_group, template_of
+from caretaker.imds.launching import account_of, scaling_group, template_of
 from caretaker.imds.observations import observed_instance
 from caretaker.s3refresh import queue_view
 from fuzz import awssamples
@@ -66,6 +66,10 @@ _READERS: Final[Mapping[str, tuple[Callable[[Any], Any], Any]]] = {
     "describe_launch_template_versions": (
         lambda answer: template_of(answer["LaunchTemplateVersions"]),
         awssamples.VERSIONS,
+    ),
+    "get_instance_metadata_defaults": (
+        lambda answer: account_of(answer["AccountLevel"]),
+        awssamples.ACCOUNT,
     ),
 }
 

@@ -54,6 +54,15 @@ VERSIONS: Final[dict[str, Any]] = {
     ],
     "NextToken": "t",
 }
+ACCOUNT: Final[dict[str, Any]] = {
+    "AccountLevel": {
+        "HttpTokens": "required",
+        "HttpPutResponseHopLimit": 2,
+        "HttpTokensEnforced": "enabled",
+        "ManagedBy": "declarative-policy",
+        "ManagedExceptionMessage": "ask the platform team",
+    }
+}
 _ARN: Final = "arn:aws:ecs:eu-west-1:123456789012:container-instance/prod/0123"
 LOOK: Final[dict[str, Any]] = {
     "describe_services": {

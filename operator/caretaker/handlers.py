@@ -30,7 +30,7 @@ from caretaker.kube.errors import ApiError, or_none
 from caretaker.kube.metadata import MetadataSession
 from caretaker.kube.rest_config import RestConfig
 from caretaker.kube.transport import Request
-from caretaker.registry import KindInfo
+from caretaker.registry import INSTALL_CRDS, KindInfo
 from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Presence:
         """Kind -> why it cannot be watched."""
         found: dict[str, Any] | None = await or_none(self._client.get(f"/apis/{API_VERSION}"))
         if found is None:
-            return dict.fromkeys(self._kinds, f"no {API_VERSION} in this cluster: kubectl apply -f crds/")
+            return dict.fromkeys(self._kinds, f"no {API_VERSION} in this cluster: {INSTALL_CRDS}")
         plurals = {resource.get("name") for resource in found.get("resources", ())}
         asked = {
             kind: await self._problem(kind)
@@ -103,7 +103,7 @@ class Presence:
         try:
             await self._client.call(Request("list", kind.path(self._namespace or ""), {"limit": 1}))
         except ApiError as error:
-            return f"CRD missing: {kind.plural}: kubectl apply -f crds/" if error.not_found else f"{error}"
+            return f"CRD missing: {kind.plural}: {INSTALL_CRDS}" if error.not_found else f"{error}"
         return ""
 
     def _log(self, lines: frozenset[str]) -> None:

@@ -10,6 +10,9 @@ import msgspec
 
 from caretaker.api.names import API_VERSION
 
+# For whoever has no more than the program: a wheel or an image holds no manifests.
+INSTALL_CRDS: Final = "install the CRDs of this version: crds.yaml of its release, or the Helm chart"
+
 
 class KindInfo(msgspec.Struct, frozen=True):
     """A custom resource that this operator keeps.

@@ -14,7 +14,7 @@ import pytest
 
 from caretaker.handlers import CustomResources
 from caretaker.kube.client import KubeClient
-from caretaker.registry import DAEMON_TASK, S3_AGGREGATED_REFRESH, KindInfo
+from caretaker.registry import DAEMON_TASK, INSTALL_CRDS, S3_AGGREGATED_REFRESH, KindInfo
 from caretaker.runtime.work_queue import Key
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
@@ -110,7 +110,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 def missing(info: KindInfo) -> str:
     """The line about a CRD."""
-    return f"CRD missing: {info.plural}: kubectl apply -f crds/; waiting for it"
+    return f"CRD missing: {info.plural}: {INSTALL_CRDS}; waiting for it"
 
 
 @pytest.mark.parametrize(("there", "absent"), [KINDS, KINDS[::-1]], ids=lambda info: info.kind)
@@ -132,12 +132,10 @@ async def test_without_any_crd_there_is_one_line_and_the_first_to_be_applied_is_
 ) -> None:
     async with place.watching():
         await until(lambda: told() != [])
-        assert told() == ["no caretaker.dev/v1alpha1 in this cluster: kubectl apply -f crds/; waiting for it"]
+        assert told() == [f"no caretaker.dev/v1alpha1 in this cluster: {INSTALL_CRDS}; waiting for it"]
         await place.apply(DAEMON_TASK)
         await place.served(DAEMON_TASK)
-    assert told()[1:] == [
-        f"CRD missing: {S3_AGGREGATED_REFRESH.plural}: kubectl apply -f crds/; waiting for it"
-    ]
+    assert told()[1:] == [f"CRD missing: {S3_AGGREGATED_REFRESH.plural}: {INSTALL_CRDS}; waiting for it"]
 
 
 @pytest.mark.parametrize(("stays", "goes"), [KINDS, KINDS[::-1]], ids=lambda info: info.kind)

@@ -97,7 +97,8 @@ class Control(ControlClient):
         self._call("remove", ids=ids)
 
     def defaults(self, region: str = REGION, **values: Any) -> Json:
-        """Set the account's defaults of a region, HttpTokensEnforced among them; None takes one away."""
+        """Set the account's defaults of a region, by the members of InstanceMetadataDefaultsResponse (also
+        HttpTokensEnforced, with which launches are refused as by EC2); None takes one away."""
         return dict(self._call("defaults", region=region, **values))
 
     def deny(self, operation: str, message: str = DENIAL) -> None:

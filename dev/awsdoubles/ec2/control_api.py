@@ -87,6 +87,11 @@ class ControlApi(ControlBase):
         region = body.pop("region")
         if wrong := body.keys() - set(DEFAULT_MEMBERS):
             raise BadRequestError(f"no account default {', '.join(wrong)}: {', '.join(DEFAULT_MEMBERS)}")
+        members = model("ec2").shape_for("InstanceMetadataDefaultsResponse").members
+        for name in body.keys() & members:
+            values = getattr(members[name], "enum", None)
+            if values and body[name] not in {*values, None}:
+                raise BadRequestError(f"{name} {body[name]!r} is none of {values}")
         known = {**self._world.defaults.get(region, {}), **body}
         self._world.defaults[region] = {name: value for name, value in known.items() if value is not None}
         return self._world.defaults[region]

@@ -14,7 +14,7 @@ from awsdoubles.ec2.faults import Fault
 from awsdoubles.ec2.filters import Read, matcher
 from awsdoubles.ec2.instances import GONE, HOP_LIMITS, NEVER, OPTIONS, STATES, Instance
 from awsdoubles.ec2.paging import Pages
-from awsdoubles.ec2.state import World
+from awsdoubles.ec2.state import IMDSV1_REFUSED, World
 
 INSTANCE_ID: Final = re.compile(r"i-([0-9a-f]{8}|[0-9a-f]{17})")
 PAGES: Final = Pages("MaxResults", least=5, most=1000)
@@ -109,12 +109,9 @@ def _possible(world: World, one: Instance, changes: Json) -> None:
             "InvalidParameterCombination", "With HttpEndpoint disabled no other option can be specified."
         )
     # "Enforce IMDSv2 at the account level": no way back to IMDSv1, and nothing for those that allow it still.
-    enforced = world.defaults.get(one.region, {}).get("HttpTokensEnforced") == "enabled"
     back = changes.get("HttpTokens") == "optional" and one.options["HttpTokens"] == "required"
-    if enforced and back:
-        raise AwsError(
-            settings.enforced_code, "IMDSv2 is enforced for this account: HttpTokens must be 'required'."
-        )
+    if back and world.enforces_tokens(one.region):
+        raise AwsError("UnsupportedOperation", IMDSV1_REFUSED)
 
 
 def _named(world: World, region: str, ids: list[str]) -> list[Instance]:

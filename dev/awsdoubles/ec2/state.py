@@ -16,6 +16,13 @@ from awsdoubles.ec2.throttle import Buckets
 ZONES: Final = "abc"
 RESERVATION_SIZE: Final = 10  # instances that were launched together share one
 GROUP_TAG: Final = "aws:autoscaling:groupName"
+# "Launching an IMDSv1-enabled instance fails", and the same of "Modifying an IMDSv1-enabled instance fails".
+IMDSV1_REFUSED: Final = (
+    "You can't launch instances with IMDSv1 because httpTokensEnforced is enabled for this account. Either "
+    "launch the instance with httpTokens=required or contact your account owner to disable "
+    "httpTokensEnforced using the ModifyInstanceMetadataDefaults API or the account settings in the EC2 "
+    "console."
+)
 TEMPLATE_TAGS: Final = ("aws:ec2launchtemplate:id", "aws:ec2launchtemplate:version")
 
 
@@ -32,7 +39,6 @@ class Settings:
     endpoint_off_stands_alone: bool = True  # HttpEndpoint=disabled with other options is refused
     gone_code: str = "IncorrectInstanceState"  # for terminated instances
     managed_code: str = "UnsupportedOperation"  # for those with Operator.Managed
-    enforced_code: str = "UnsupportedOperation"  # HttpTokens=optional under HttpTokensEnforced
 
 
 @dataclass
@@ -115,6 +121,8 @@ class World:
             source = {"LaunchTemplateId": found[0].id, "Version": str(found[1])}
             labels |= dict(zip(TEMPLATE_TAGS, source.values(), strict=True))
         given = self._options(region, found, options or {})
+        if self.enforces_tokens(region) and given["HttpTokens"] != "required":
+            raise ValueError(IMDSV1_REFUSED)
         fields |= {"tags": labels, "options": given, "template": source}
         made: list[Instance] = []
         for place in range(count):
@@ -122,6 +130,10 @@ class World:
                 fields["reservation"] = f"r-{secrets.token_hex(9)[1:]}"
             made.append(self._instance(region, copy.deepcopy(fields)))
         return made
+
+    def enforces_tokens(self, region: str) -> bool:
+        """ "Enforce IMDSv2 at the account level"; it is "evaluated after the order of precedence"."""
+        return self.defaults.get(region, {}).get("HttpTokensEnforced") == "enabled"
 
     def template(self, region: str, wanted: str) -> Template | None:
         """By id or name."""

@@ -202,6 +202,7 @@ class PolicyReason:
     PERMISSION_DENIED: Final = "PermissionDenied"
     SOURCES_COMPLIANT: Final = "SourcesCompliant"
     SOURCES_DRIFTED: Final = "SourcesDrifted"
+    LAUNCHES_FAIL: Final = "LaunchesFail"
     SOURCES_UNKNOWN: Final = "SourcesUnknown"
 
 

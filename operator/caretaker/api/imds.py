@@ -30,7 +30,15 @@ Permit = Literal["HopLimit", "Tokens", "Endpoint", "Tags", "IPv6"]
 Expectation = Literal["PodReachable", "PodBlocked", "Any"]
 GroupKind = Literal["EKSManagedNodegroup", "KarpenterNodePool", "AutoScalingGroup"]
 SourceState = Literal[
-    "Compliant", "Drifted", "Unset", "EKSOwned", "IaCOwned", "Ephemeral", "Unsupported", "Unknown"
+    "Compliant",
+    "Drifted",
+    "Unset",
+    "LaunchesFail",
+    "EKSOwned",
+    "IaCOwned",
+    "Ephemeral",
+    "Unsupported",
+    "Unknown",
 ]
 
 

@@ -111,16 +111,21 @@ class DescribeTagsResult(TypedDict, total=False):
 
 
 class AccountDefaults(TypedDict, total=False):
-    """Members of InstanceMetadataDefaultsResponse; an option without a preference is absent."""
+    """Members of InstanceMetadataDefaultsResponse; an option without a preference is absent. ManagedBy:
+    account | declarative-policy, of which ManagedExceptionMessage is; HttpTokensEnforced: enabled |
+    disabled."""
 
     HttpTokens: str
     HttpPutResponseHopLimit: int
     HttpEndpoint: str
     InstanceMetadataTags: str
+    HttpTokensEnforced: str
+    ManagedBy: str
+    ManagedExceptionMessage: str
 
 
 class GetInstanceMetadataDefaultsResult(TypedDict, total=False):
-    """The account's defaults for new instances of the region."""
+    """The account's settings for new instances of the region."""
 
     AccountLevel: Required[AccountDefaults]
 

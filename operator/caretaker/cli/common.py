@@ -21,7 +21,7 @@ from caretaker.kube.client import KubeClient, PartialObjectMetadata
 from caretaker.kube.errors import ApiError
 from caretaker.kube.transport import resource_of
 from caretaker.obs import log
-from caretaker.registry import DAEMON_TASK, KINDS, KindInfo
+from caretaker.registry import DAEMON_TASK, INSTALL_CRDS, KINDS, KindInfo
 from caretaker.settings import Settings, add_connection_arguments, load
 
 
@@ -169,7 +169,7 @@ def explain(error: ApiError, host: str) -> str:
     if error.forbidden:
         return f"{text}: satisfy the quota or policy that refuses it"
     if (kind := kind_missing(error)) is not None:
-        return f"the cluster does not know {kind.kind}: kubectl apply -f crds/ (asked for {error.path})"
+        return f"the cluster does not know {kind.kind}: {INSTALL_CRDS} (asked for {error.path})"
     return f"{text} ({f'{error.status} {error.reason}'.rstrip()}, {error.verb} {error.path})"
 
 

@@ -122,7 +122,7 @@ class Cases:
 
     def _allowed(self, one: CheckedInstance, observed: ObservedInstance) -> _Allowed:
         """(allowed changes, blocked ones)."""
-        alike = (id(one.result.changes), one.group, observed.unfit_tags)
+        alike = (id(one.result.changes), one.group, one.region, observed.unfit_tags)
         if alike not in self._known:
             mine = [change for change in one.result.changes if change.policy == self._inputs.me]
             stay = [why for change in mine if (why := _blocked(change, one, observed, self._inputs))]
@@ -170,6 +170,8 @@ def _blocked(
             f"{HOP_LIMIT} to {needed}, or exclude the group"
         )
         return Blocked(change, Reason.HOP_LIMIT_TOO_LOW, message)
+    if change.desired == "optional" and (message := inputs.enforced.get(one.region, "")):
+        return Blocked(change, Reason.BLOCKED_BY_ACCOUNT_POLICY, message)
     return blocked(change, observed, inputs.loosening, inputs.tightening)
 
 

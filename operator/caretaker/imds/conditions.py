@@ -15,6 +15,7 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import Summary
 from caretaker.aws.errors import ErrorClass
 from caretaker.imds.enforce import Enforced
+from caretaker.imds.launching import ENFORCES
 from caretaker.imds.plan import Plan
 from caretaker.imds.resource import ParsedPolicy
 from caretaker.imds.verify import Verified
@@ -225,6 +226,8 @@ def _sources(inputs: StatusInput, plan: Plan) -> ConditionState | None:
     found = plan.sources
     if not found.groups:
         return None
+    if failing := [f"{kind}/{name}" for (kind, name), s in found.groups.items() if s.state == "LaunchesFail"]:
+        return "False", Reason.LAUNCHES_FAIL, f"launches fail: {ENFORCES}: {_some(failing)}"
     if found.wrong:
         return (
             "False",

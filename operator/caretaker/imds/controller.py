@@ -36,7 +36,7 @@ from caretaker.imds.verify import Probing
 from caretaker.imds.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, or_none
-from caretaker.registry import IMDS_POLICY
+from caretaker.registry import IMDS_POLICY, INSTALL_CRDS
 from caretaker.runtime.controller import Conflict, Kind, Next, Retry, Subject
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
@@ -47,7 +47,6 @@ AGAIN_SECONDS: Final = 15.0
 PROBE_SECONDS: Final = (5.0, 60.0)
 # Until a probe without a result, or one that holds up a canary, is made again.
 RETRY_SECONDS: Final = 600.0
-_CRD: Final = "apply the CRDs of this version (kubectl apply -f crds/)"
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -283,7 +282,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         if (now.meta.uid, now.meta.generation) != (mine.meta.uid, mine.meta.generation):
             raise Conflict("the policy has changed")
         if (now.status.canary, now.status.changed) != (enforced.canary, enforced.changed):
-            raise Retry(f"status lacks written fields, so no instance is changed: {_CRD}")
+            raise Retry(f"status lacks written fields, so no instance is changed: {INSTALL_CRDS}")
 
     def _key(self, snapshot: Snapshot) -> Key:
         return Key(KIND, "", snapshot.status_input.read.meta.name)

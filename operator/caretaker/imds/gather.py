@@ -124,7 +124,14 @@ class PolicyReader:
 
         every = [policy.selector for policy in policies]
         own, max_age = await meant(spec.selector), mine.resync * self._inventory.scale
-        return await self._provider.get(spec.aws, own, lambda: meant(*every), max_age)
+        optional = {
+            member.ref.region
+            for policy in policies
+            if policy.options.http_tokens == "optional"
+            for member in await meant(policy.selector)
+            if policy.region in ("", member.ref.region)
+        }.intersection(member.ref.region for member in own)
+        return await self._provider.get(spec.aws, own, lambda: meant(*every), max_age, optional)
 
 
 async def _wanted(spec: Spec, nodes: Sequence[NodeRef], changed: Collection[str]) -> dict[str, set[str]]:

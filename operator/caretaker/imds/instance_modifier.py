@@ -27,6 +27,7 @@ from caretaker.imds.enforce import Enforced
 from caretaker.imds.enforce_input import FRESH_SECONDS, EnforceInput, recorded
 from caretaker.imds.gather import advice
 from caretaker.imds.inventory import Inventory
+from caretaker.imds.launching import ENFORCES
 from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.policy_state import DryRuns, PolicyState
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap
@@ -40,6 +41,7 @@ PERMITTED: Final = "DryRunOperation"  # EC2's error code for a dry run that it a
 # Denials beyond IAM: EC2's own enforcement for the account, or a policy of the organization.
 _UNSUPPORTED: Final = "UnsupportedOperation"
 _ORGANIZATION: Final = "service control policy"
+_ENFORCED: Final = "httpTokensEnforced"
 # The instance is ending or stopping; neither the call nor the options are at fault.
 _INCORRECT_STATE: Final = "IncorrectInstanceState"
 # Concurrent calls of a batch: so many may still be in flight when EC2 refuses one.
@@ -324,7 +326,9 @@ class InstanceModifier:
             state.changed.pop(instance, None)
             self._inventory.instances(target).gone(instance, time.monotonic())
         elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:
-            why = f"{error}; the account or its organization forbids it"
+            # EC2's own words, of whatever change it refuses, are that no instance can be launched.
+            enforced = _ENFORCED in error.message
+            why = f"{error}; {ENFORCES if enforced else 'the account or its organization forbids it'}"
             refusal = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)
             state.failed(instance, refusal)
         elif error.no_identity:

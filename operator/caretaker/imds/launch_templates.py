@@ -3,9 +3,10 @@
 Inputs: AWS and the API server, the members of the cluster. As in inventory.py there is one lock for each
 identity and region, and policies that ask at the same moment share one answer. DescribeAutoScalingGroups is
 asked for 100 names at once, DescribeLaunchTemplateVersions once for a template, DescribeTags once for 100 of
-them, GetInstanceMetadataDefaults once where a group's version leaves an option unset, and the EC2NodeClasses
-are listed once; each only if a node of the policy that asks comes from such a source. It decides nothing and
-changes nothing; failed reads are reported, and the audit of instances goes on without it.
+them, GetInstanceMetadataDefaults once where the account decides, and the EC2NodeClasses are listed once; each
+only if a node of the policy that asks comes from such a source. The account decides where a group's version
+leaves an option unset, and where tokens are, or are to be, optional. This decides nothing and changes
+nothing; failed reads are reported, and the audit of instances goes on without it.
 """
 
 import logging
@@ -16,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.imds import Aws as AwsOfPolicy
-from caretaker.api.imds import Options, described_options
+from caretaker.api.imds import Options
 from caretaker.api.objects import WireMeta
 from caretaker.aws.ec2 import AutoScaling, Ec2, LaunchTemplateVersion
 from caretaker.aws.errors import AwsError
@@ -28,9 +29,12 @@ from caretaker.imds.launching import (
     DEFAULTED,
     LATEST,
     STACK_TAG,
+    Account,
     LaunchSnapshot,
     ScalingGroup,
     Template,
+    TemplateRef,
+    account_of,
     scaling_group,
     template_of,
 )
@@ -51,17 +55,11 @@ NODE_CLASSES: Final = tuple(f"/apis/karpenter.k8s.aws/{v}/ec2nodeclasses" for v 
 
 
 class Needs(msgspec.Struct):
-    """The sources of some nodes. `templates`: id -> versions by number."""
+    """The sources of some nodes: Auto Scaling groups, launch templates, EC2NodeClasses."""
 
     groups: set[str] = msgspec.field(default_factory=set)
-    templates: dict[str, set[str]] = msgspec.field(default_factory=dict)
-    classes: bool = False
-
-    def template(self, name: str, version: str) -> None:
-        """One reference to a launch template."""
-        if name:
-            numbers = self.templates.setdefault(name, set())
-            numbers.update({version} - {LATEST, DEFAULT, ""})
+    refs: set[TemplateRef] = msgspec.field(default_factory=set)
+    classes: set[str] = msgspec.field(default_factory=set)
 
 
 class LaunchResult(msgspec.Struct, frozen=True):
@@ -83,9 +81,9 @@ class _NodeClass(msgspec.Struct):
 
 
 class _Account(SharedRead):
-    """The account's defaults in a region; None = not known. A denial holds up no other read."""
+    """The account in a region; None = not known. A denial holds up no other read."""
 
-    defaults: Options | None = None
+    known: Account | None = None
 
 
 class _RegionCache(SharedRead):
@@ -100,23 +98,22 @@ class _RegionCache(SharedRead):
 
     def forget(self) -> None:
         """All is asked for again."""
-        self.groups, self.templates, self.asked, self.account.defaults = {}, {}, {}, None
+        self.groups, self.templates, self.asked, self.account.known = {}, {}, {}, None
         self.at = time.monotonic()
 
-    def with_groups(self, needs: Needs) -> dict[str, set[str]]:
-        """The templates that are needed, those of the groups that are needed among them."""
-        found = Needs(templates={name: set(numbers) for name, numbers in needs.templates.items()})
-        for name in needs.groups:
-            group = self.groups.get(name)
-            for ref in group.templates if group is not None else ():
-                found.template(ref.template, ref.version)
-        return found.templates
+    def of_groups(self, names: Iterable[str]) -> set[TemplateRef]:
+        """The templates of these groups."""
+        groups = map(self.groups.get, names)
+        return {ref for group in groups if group is not None for ref in group.templates}
 
     def lacking(self, needs: Needs) -> dict[str, set[str]]:
-        """Those of them that are not known, with every version that was ever asked for."""
+        """The needed templates that are not known, with every version by number that was ever asked for."""
+        wanted: dict[str, set[str]] = {}
+        for ref in needs.refs | self.of_groups(needs.groups):
+            wanted.setdefault(ref.template, set()).update({ref.version} - {LATEST, DEFAULT, ""})
         return {
             name: numbers | self.asked.get(name, set())
-            for name, numbers in self.with_groups(needs).items()
+            for name, numbers in wanted.items()
             if name not in self.asked or not numbers <= self.asked[name]
         }
 
@@ -128,15 +125,19 @@ class _RegionCache(SharedRead):
         """Whether there is nothing to ask for."""
         return needs.groups <= self.groups.keys() and not self.lacking(needs) and not self.untagged()
 
-    def lacks_defaults(self) -> bool:
-        """Whether a group launches from a version that leaves an option to the account, whose defaults are
-        not known."""
-        refs = {ref for group in self.groups.values() if group is not None for ref in group.templates}
-        templates = ((self.templates.get(ref.template), ref.version) for ref in refs)
-        versions = (template.version(number) for template, number in templates if template is not None)
-        return self.account.defaults is None and any(
-            version is not None and DEFAULTED - version.block.keys() for version in versions
-        )
+    def account_decides(self, needs: Needs) -> bool:
+        """Whether a group launches from a version that leaves an option to the account, or anything from one
+        with optional tokens, which the account may refuse."""
+        grouped = self.of_groups(self.groups)
+        for ref in grouped | needs.refs:
+            template = self.templates.get(ref.template)
+            version = template.version(ref.version) if template is not None else None
+            if version is not None and (
+                version.block.get("HttpTokens") == "optional"
+                or (ref in grouped and DEFAULTED - version.block.keys())
+            ):
+                return True
+        return False
 
 
 class _Classes(SharedRead):
@@ -171,28 +172,33 @@ class LaunchTemplateProvider:
         mine: Iterable[Member],
         every: Callable[[], Awaitable[Iterable[Member]]],
         max_age: float,
+        optional: Collection[str] = (),
     ) -> LaunchResult:
         """The sources of the nodes `mine` of a policy, not older than `max_age` seconds.
 
         `every` answers the nodes of all policies: where something has to be asked, it is asked for them, too.
+        `optional`: regions where a policy wants optional tokens.
         """
         needs = needs_of(mine)
         groups: dict[tuple[str, str], ScalingGroup | None] = {}
         templates: dict[tuple[str, str], Template | None] = {}
-        defaults: dict[str, Options] = {}
+        accounts: dict[str, Account] = {}
         problems: list[AwsError | ApiError] = []
-        for region, own in sorted(needs.items()):
-            cache = await self._region(aws, region, own, every, max_age)
-            groups |= {(region, name): group for name, group in cache.groups.items()}
-            templates |= {(region, name): template for name, template in cache.templates.items()}
-            account = cache.account
-            defaults |= {region: account.defaults} if account.defaults is not None else {}
-            problems += [one for one in (cache.problem, account.problem) if one is not None]
         classes = None
         if any(own.classes for own in needs.values()):
             classes = await self._node_classes(max_age)
             problems += [self._classes.problem] if self._classes.problem is not None else []
-        return LaunchResult(LaunchSnapshot(groups, templates, classes, defaults), tuple(problems))
+        loose = {name for name, one in (classes or {}).items() if one.http_tokens == "optional"}
+        for region in sorted({*needs, *optional}):
+            own = needs.get(region, Needs())
+            tokens = region in optional or not loose.isdisjoint(own.classes)
+            cache = await self._region(aws, region, own, every, max_age, tokens=tokens)
+            groups |= {(region, name): group for name, group in cache.groups.items()}
+            templates |= {(region, name): template for name, template in cache.templates.items()}
+            account = cache.account
+            accounts |= {region: account.known} if account.known is not None else {}
+            problems += [one for one in (cache.problem, account.problem) if one is not None]
+        return LaunchResult(LaunchSnapshot(groups, templates, classes, accounts), tuple(problems))
 
     def clear(self) -> None:
         """Another process may have changed everything."""
@@ -208,12 +214,15 @@ class LaunchTemplateProvider:
         own: Needs,
         every: Callable[[], Awaitable[Iterable[Member]]],
         max_age: float,
+        *,
+        tokens: bool,
     ) -> _RegionCache:
+        """`tokens`: the account decides on optional ones."""
         spec = aws.within(region)
         user = user_of("")
         ec2, autoscaling = ClientKey.of(spec, "ec2", user=user), ClientKey.of(spec, "autoscaling", user=user)
         cache = self._caches.setdefault(ec2, _RegionCache())
-        if not own.groups and not own.templates:
+        if not (own.groups or own.refs or tokens):
             return cache
         async with cache.lock:
             if cache.due(max_age):
@@ -227,7 +236,8 @@ class LaunchTemplateProvider:
                     own,
                     needs_of(await every()).get(region, own),
                 )
-            if time.monotonic() >= cache.account.again_at and cache.lacks_defaults():
+            decides = cache.account.known is None and (tokens or cache.account_decides(own))
+            if decides and time.monotonic() >= cache.account.again_at:
                 await self._ask_account(cache.account, self._ec2(ec2))
         return cache
 
@@ -243,9 +253,7 @@ class LaunchTemplateProvider:
                 cache.groups |= {name: found.get(name) for name in some}
         except AwsError as error:
             problem = error
-        wanted = Needs(own.groups | every.groups if own.groups else set(), {**own.templates})
-        for name, numbers in every.templates.items():
-            wanted.templates[name] = wanted.templates.get(name, set()) | numbers
+        wanted = Needs(own.groups | every.groups if own.groups else set(), own.refs | every.refs)
         try:
             for name, numbers in sorted(cache.lacking(wanted).items()):
                 cache.templates[name] = await self._template(ec2, name, numbers)
@@ -259,10 +267,7 @@ class LaunchTemplateProvider:
         problem: AwsError | None = None
         try:
             self.calls += 1
-            found = (await ec2.get_instance_metadata_defaults())["AccountLevel"]
-            # Without a preference an option is absent; or one of these, as it is set.
-            block = {name: value for name, value in found.items() if value not in ("no-preference", -1)}
-            account.defaults = described_options({name: block[name] for name in DEFAULTED & block.keys()})
+            account.known = account_of((await ec2.get_instance_metadata_defaults())["AccountLevel"])
         except AwsError as error:
             problem = error
         account.done(problem, self._scale)
@@ -362,10 +367,12 @@ def needs_of(members: Iterable[Member]) -> dict[str, Needs]:
         needs = found.setdefault(member.ref.region, Needs())
         if launch is None:
             continue
-        needs.classes |= launch.kind == "EC2NodeClass"
-        needs.template(launch.template, launch.version)
-        if launch.kind == "AutoScalingGroup":
+        if launch.kind == "EC2NodeClass":
+            needs.classes.add(launch.name)
+        elif launch.kind == "AutoScalingGroup":
             needs.groups.add(launch.name)
+        if launch.template:
+            needs.refs.add(TemplateRef(launch.template, launch.version))
     return found
 
 

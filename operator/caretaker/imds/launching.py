@@ -3,6 +3,11 @@
 Versions of a launch template never change; `$Latest` and `$Default` do ("CreateLaunchTemplateVersion" in the
 EC2 API reference). In `LaunchSnapshot` a source that does not exist is None, and one that was not read has no
 entry.
+
+An account with HttpTokensEnforced refuses launches whose tokens are not required, whether the launch, the
+account or the AMI decided that, and changes of instances back to optional, both with UnsupportedOperation
+(Amazon EC2 user guide, "Enforce IMDSv2 at the account level", "Modify instance metadata options for existing
+instances").
 """
 
 import hashlib
@@ -12,8 +17,13 @@ from typing import Any, Final
 
 import msgspec
 
-from caretaker.api.imds import Options
-from caretaker.aws.ec2 import AutoScalingGroup, LaunchTemplateSpecification, LaunchTemplateVersion
+from caretaker.api.imds import Options, described_options
+from caretaker.aws.ec2 import (
+    AccountDefaults,
+    AutoScalingGroup,
+    LaunchTemplateSpecification,
+    LaunchTemplateVersion,
+)
 
 LATEST: Final = "$Latest"
 DEFAULT: Final = "$Default"
@@ -21,6 +31,9 @@ DEFAULT: Final = "$Default"
 DEFAULTED: Final = frozenset(
     ("HttpTokens", "HttpPutResponseHopLimit", "HttpEndpoint", "InstanceMetadataTags")
 )
+ENFORCES: Final = "the account enforces IMDSv2 (HttpTokensEnforced)"
+_ENFORCED: Final = {"enabled": True, "disabled": False, "no-preference": False, "": False}
+_QUOTED: Final = 200  # characters of the organization's message
 # Set by CloudFormation on its resources (CloudFormation user guide, "Resource tag").
 STACK_TAG: Final = "aws:cloudformation:stack-name"
 
@@ -64,6 +77,11 @@ class TemplateRef(msgspec.Struct, frozen=True):
     template: str
     version: str
 
+    @property
+    def moves(self) -> bool:
+        """Whether it follows new versions."""
+        return self.version in (LATEST, DEFAULT)
+
 
 class ScalingGroup(msgspec.Struct, frozen=True):
     """An Auto Scaling group. No `templates`: a launch configuration, or nothing. `mixed`: it has a mixed
@@ -75,20 +93,59 @@ class ScalingGroup(msgspec.Struct, frozen=True):
     stack: str = ""
 
 
+class Account(msgspec.Struct, frozen=True):
+    """An account's settings for the launches of a region. `enforces`: IMDSv2, None = not known; `held`: by
+    whom else, in words."""
+
+    defaults: Options = Options()
+    enforces: bool | None = False
+    held: str = ""
+
+    @property
+    def refusal(self) -> str:
+        """Why EC2 refuses to change instances back to optional tokens; "" = it does not, as far as known."""
+        why = "; ".join(filter(None, (ENFORCES, self.held)))
+        return f"EC2 would refuse it: {why}; remove the option, or have that changed" if self.enforces else ""
+
+
 class LaunchSnapshot(msgspec.Struct, frozen=True):
     """All that was read.
 
     groups, templates  by (region, name or id)
     classes            Karpenter's EC2NodeClasses by name; None = not read
-    defaults           the account's, by region that was read
+    accounts           by region that was read
     problems           of each read that failed: its message
     """
 
     groups: Mapping[tuple[str, str], ScalingGroup | None] = {}
     templates: Mapping[tuple[str, str], Template | None] = {}
     classes: Mapping[str, Options] | None = None
-    defaults: Mapping[str, Options] = {}
+    accounts: Mapping[str, Account] = {}
     problems: tuple[str, ...] = ()
+
+
+def account_of(found: AccountDefaults) -> Account:
+    """Without a preference an option is absent; or one of these, as it is set."""
+    level: Mapping[str, Any] = found
+    block = {name: level[name] for name in DEFAULTED & level.keys()}
+    given = {name: value for name, value in block.items() if value not in ("no-preference", -1)}
+    held = ""
+    if level.get("ManagedBy") == "declarative-policy":
+        why = " ".join(level.get("ManagedExceptionMessage", "")[: 4 * _QUOTED].split())[:_QUOTED]
+        held = "a declarative policy of the organization holds the account's settings" + (why and f": {why}")
+    return Account(described_options(given), _ENFORCED.get(level.get("HttpTokensEnforced", "")), held)
+
+
+def refused_launch(account: Account | None, tokens: str | None, ami: bool = False) -> tuple[bool | None, str]:
+    """Whether EC2 refuses launches with these tokens, None = not known; and that in words. `ami`: without
+    tokens the AMI decides. `account` None: not read."""
+    enforces = account.enforces if account is not None else None
+    if tokens is None and ami and enforces:
+        return False, f"launches fail unless the AMI requires tokens: {ENFORCES}"
+    if tokens != "optional" or enforces is False:
+        return False, ""
+    fails = "launches with httpTokens optional fail"
+    return enforces, f"{fails}: {ENFORCES}" if enforces else f"{fails} if {ENFORCES}, which could not be read"
 
 
 def scaling_group(found: AutoScalingGroup) -> ScalingGroup:

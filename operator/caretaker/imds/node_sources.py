@@ -76,7 +76,7 @@ def launch_source_of(
     """None: it belongs to no group that launches another one in its place."""
     named = dict(groups)
     if ref.node_class:
-        return LaunchSource("EC2NodeClass", ref.node_class, "")
+        return LaunchSource("EC2NodeClass", ref.node_class, ref.region)
     if pool := named.get("KarpenterNodePool"):
         return LaunchSource("Karpenter", pool, "")
     if nodegroup := named.get("EKSManagedNodegroup"):

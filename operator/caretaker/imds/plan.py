@@ -195,7 +195,9 @@ def _enforce_input(
         return None
     terms = (term for policy in plan_input.policies for term in policy.selector.groups)
     by_tag = any(term.kind == "AutoScalingGroup" for term in terms)
-    inputs = msgspec.structs.replace(inputs, options=dict(me.options.given()), by_tag=by_tag)
+    enforced = {region: one.refusal for region, one in plan_input.launching.accounts.items()}
+    options = dict(me.options.given())
+    inputs = msgspec.structs.replace(inputs, options=options, by_tag=by_tag, enforced=enforced)
     if plan_input.probing is None or verified is None:
         return inputs
     probing, findings, now = plan_input.probing, plan_input.probe_state.findings, plan_input.now
@@ -365,14 +367,8 @@ class _CheckCache:
         observed, ref = member.observed, member.ref
         compared = None
         if observed is not None:
-            compared = (
-                observed.options,
-                observed.state,
-                observed.under_way,
-                observed.managed,
-                observed.tagged,
-                observed.lost,
-            )
+            tags = observed.managed, observed.tagged, observed.lost
+            compared = (observed.options, observed.state, observed.under_way, *tags)
         alike = (id(fields), ref.region, ref.skipped, compared)
         if alike not in self._known:
             unasked = self._plan_input.unasked.get(ref.region, "")

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.imds import ec2_name
-from caretaker.imds.launching import DEFAULT, ScalingGroup, Template, TemplateRef, Version
+from caretaker.imds.launching import DEFAULT, LATEST, ScalingGroup, Template, TemplateRef, Version
 
 CLUSTER: Final = "CLUSTER"  # a placeholder, if no tag has the cluster's name
 _TEXT: Final = ("--output", "text")
@@ -45,6 +45,12 @@ class NewVersion(msgspec.Struct, frozen=True):
         """All of its metadata options, by EC2's names."""
         wanted = {ec2_name(option): value for option, value in self.options.items()}
         return {**self.source.block, **wanted}
+
+    def reusing(self) -> "NewVersion":
+        """With the latest version, if it is the source with these options: it exists already."""
+        latest = self.template.version(LATEST)
+        same = latest is not None and latest.rest == self.source.rest and dict(latest.block) == self.block
+        return msgspec.structs.replace(self, reuse=self.template.latest) if same else self
 
 
 class Script:
@@ -162,6 +168,29 @@ class Script:
 
     def __str__(self) -> str:
         return " && ".join(self._steps)
+
+
+def group_commands(
+    region: str, group: ScalingGroup, wrong: Mapping[TemplateRef, NewVersion], followers: Iterable[str]
+) -> str:
+    """New versions, then the commands that each reference needs. `followers`: groups whose nodes come from
+    these, the group itself among them. For all that follow the same it is the same command."""
+    script = Script(region)
+    if fixed := [ref for ref in wrong if not ref.moves]:
+        script.as_seen(group, fixed)
+    script.at_rest(sorted(followers))
+    for template in {new.template.id: new.template for new in wrong.values()}.values():
+        script.unchanged(template)
+    pinned: dict[TemplateRef, tuple[Template, str]] = {}
+    for ref, new in wrong.items():
+        version = script.version(new, named=ref.version != LATEST)
+        if ref.version == DEFAULT:
+            script.default(new.template, version)
+        elif ref.version != LATEST:
+            pinned[ref] = (new.template, version)
+    if pinned:
+        script.group(group, pinned)
+    return str(script)
 
 
 def patch_node_class(name: str, options: Mapping[str, Any]) -> str:

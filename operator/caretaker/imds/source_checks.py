@@ -5,6 +5,7 @@ NodeSources (groups of like nodes, with the wanted options) and LaunchSnapshot -
     Compliant    every option that this policy decides is set as it should be, or is the account's default
     Drifted      one is set to another value
     Unset        one is not set: another default of the account applies, or the AMI's, which is not inferred
+    LaunchesFail the account refuses what it launches, whatever else differs
     EKSOwned     EKS made the launch template by itself, and it is not as it should be; it must not be edited
     IaCOwned     not as it should be, and a CloudFormation stack would set it back
     Ephemeral    Karpenter's launch templates come and go, and no EC2NodeClass of theirs is in this cluster
@@ -24,13 +25,12 @@ from caretaker.imds.launching import (
     DEFAULTED,
     LATEST,
     LaunchSnapshot,
-    ScalingGroup,
-    Template,
     TemplateRef,
+    refused_launch,
 )
 from caretaker.imds.merge import DesiredOption
 from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource, targets
-from caretaker.imds.remediation import NewVersion, Script, patch_node_class
+from caretaker.imds.remediation import NewVersion, Script, group_commands, patch_node_class
 
 MAX_MESSAGE: Final = 1024
 SHOWN: Final = 3
@@ -38,6 +38,7 @@ _NOT_SEEN: Final = "the launch template could not be looked at"
 _NO_DEFAULTS: Final = Options()
 # The worst first: that of a group's sources is shown.
 _ORDER: Final[tuple[SourceState, ...]] = (
+    "LaunchesFail",
     "Drifted",
     "Unset",
     "IaCOwned",
@@ -47,15 +48,15 @@ _ORDER: Final[tuple[SourceState, ...]] = (
     "Ephemeral",
     "Compliant",
 )
-WRONG: Final = frozenset(("Drifted", "Unset", "IaCOwned", "EKSOwned"))
-FIXABLE: Final = frozenset(("Drifted", "Unset"))
+FIXABLE: Final = frozenset(("LaunchesFail", "Drifted", "Unset"))
+WRONG: Final = FIXABLE | {"IaCOwned", "EKSOwned"}
 
 
 class Findings(msgspec.Struct, frozen=True):
     """A source for each group that has one. `wrong`, `unknown`: groups, as `kind/name: state`."""
 
     groups: Mapping[GroupName, SourceStatus] = {}
-    launch_templates: int = 0  # that are Drifted or Unset
+    launch_templates: int = 0  # that are FIXABLE
     node_classes: int = 0
     wrong: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -146,7 +147,13 @@ class _SourceChecker:
             "AutoScalingGroup": self._group,
         }
         found = ways[launch.kind](launch, desired)
-        return msgspec.structs.replace(found, message=found.message[:MAX_MESSAGE])
+        account, message = self._launching.accounts.get(launch.region), found.message
+        if account is not None and account.held and "the account" in message:
+            message += f"; {account.held}"
+        return msgspec.structs.replace(found, message=message[:MAX_MESSAGE])
+
+    def _refused(self, region: str, tokens: str | None) -> tuple[bool | None, str]:
+        return refused_launch(self._launching.accounts.get(region), tokens)
 
     # ---------------------------------------------------------------- Karpenter
 
@@ -157,23 +164,23 @@ class _SourceChecker:
         if name not in classes:
             message = f"there is no EC2NodeClass {name} in this cluster"
             return SourceStatus("Ephemeral", node_class=name, message=message)
-        differs = changes(classes[name], desired)
+        differs, tokens = changes(classes[name], desired), classes[name].http_tokens
+        fails, refusal = self._refused(launch.region, tokens)
+        state = _state(differs, fails)
         if not differs:
-            return SourceStatus("Compliant", node_class=name)
+            return SourceStatus(state, node_class=name, message=refusal)
         # Karpenter has no such field, and sets it to disabled on all that it launches.
         cannot = [one for one in differs if one.field == "instanceMetadataTags"]
         target, contested = self._target(("class", name), differs)
-        message = differences(differs)
-        if cannot:
-            message += "; an EC2NodeClass cannot set instanceMetadataTags"
         target.pop("instanceMetadataTags", None)
-        if contested or len(cannot) == len(differs):
-            return SourceStatus(
-                _state(differs), node_class=name, message=message + (contested and f"; {contested}")
-            )
+        refused = self._refused(launch.region, target.get("httpTokens", tokens))[1]
+        why = cannot and "an EC2NodeClass cannot set instanceMetadataTags"
+        message = _joined(differences(differs), why, contested, refusal, refused)
+        if contested or refused or len(cannot) == len(differs):
+            return SourceStatus(state, node_class=name, message=message)
         message += "; Karpenter then replaces all nodes of the class"
         command = patch_node_class(name, target)
-        return SourceStatus(_state(differs), node_class=name, message=message, mend=command)
+        return SourceStatus(state, node_class=name, message=message, mend=command)
 
     @staticmethod
     def _karpenter(launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:  # noqa: ARG004 - as the others
@@ -189,15 +196,19 @@ class _SourceChecker:
             return msgspec.structs.replace(of, state="Unknown", message=_NOT_SEEN)
         template = self._launching.templates.get(key)
         version = template.version(launch.version) if template is not None else None
-        differs = changes(version.options if version is not None else Options(), desired)
+        options = version.options if version is not None else _NO_DEFAULTS
+        differs = changes(options, desired)
+        fails, refusal = self._refused(launch.region, options.http_tokens)
+        if version is not None and (fails or not differs):
+            of = msgspec.structs.replace(of, state=_state(differs, fails))
         if version is not None and not differs:
-            return msgspec.structs.replace(of, state="Compliant")
+            return msgspec.structs.replace(of, message=refusal)
         message = (
             "EKS made this launch template by itself, and it must not be edited: make a node group with a "
             "launch template of your own"
         )
         if version is not None:
-            message = f"{differences(differs)}; {message}"
+            message = _joined(differences(differs), message, refusal)
         return msgspec.structs.replace(of, message=message)
 
     def _eks_template(self, launch: LaunchSource, desired: Mapping[str, DesiredOption]) -> SourceStatus:
@@ -238,8 +249,7 @@ class _SourceChecker:
             message = "has a launch configuration, which cannot be changed: give it a launch template"
             message = f"the Auto Scaling group {message if group is not None else 'is not there any more'}"
             return msgspec.structs.replace(of, state="Unsupported", message=message)
-        defaults = self._launching.defaults.get(region)
-        found = {ref: self._launched(region, ref, desired, defaults) for ref in group.templates}
+        found = {ref: self._launched(region, ref, desired, inherits=True) for ref in group.templates}
         worst = min((one.status for one in found.values()), key=lambda one: _ORDER.index(one.state))
         if worst.state == "Compliant":
             notes = dict.fromkeys(one.status.message for one in found.values() if one.status.message)
@@ -247,17 +257,18 @@ class _SourceChecker:
         status = msgspec.structs.replace(worst, auto_scaling_group=name)
         if status.state not in FIXABLE or any(one.no_command for one in found.values()):
             return status
-        pinned = [ref for ref, one in found.items() if one.differs and not _moves(ref)]
+        pinned = [ref for ref, one in found.items() if one.differs and not ref.moves]
         if pinned and group.stack:
             text = f"{status.message}; the Auto Scaling group belongs to CloudFormation stack {group.stack}"
-            return msgspec.structs.replace(status, state="IaCOwned", message=text)
-        moving = {ref for ref, one in found.items() if one.differs and _moves(ref)}
+            return msgspec.structs.replace(status, state=_owned(status.state), message=text)
+        moving = {ref for ref, one in found.items() if one.differs and ref.moves}
         followers = {
             other.name
             for (where, _), other in self._launching.groups.items()
             if where == region and other is not None and moving.intersection(other.templates)
         }
-        return msgspec.structs.replace(status, mend=_fix_command(region, group, found, {name} | followers))
+        wrong = {ref: one.new for ref, one in found.items() if one.differs}
+        return msgspec.structs.replace(status, mend=group_commands(region, group, wrong, {name} | followers))
 
     # ---------------------------------------------------------------- launch templates
 
@@ -266,9 +277,10 @@ class _SourceChecker:
         region: str,
         ref: TemplateRef,
         desired: Mapping[str, DesiredOption],
-        defaults: Options | None = _NO_DEFAULTS,
+        *,
+        inherits: bool = False,
     ) -> "_Launched":
-        """`defaults`: the account's, None = not read."""
+        """`inherits`: unset options are the account's."""
         of = SourceStatus("Unknown", ref.template, ref.version)
         key = (region, ref.template)
         if key not in self._launching.templates:
@@ -279,25 +291,31 @@ class _SourceChecker:
             what = f"version {ref.version} of it" if template is not None else "the launch template"
             message = f"{what} is not there any more: nothing can be launched"
             return _Launched(msgspec.structs.replace(of, state="Unsupported", message=message))
-        differs, inherited = without_inherited(changes(version.options, desired), defaults or _NO_DEFAULTS)
-        of = msgspec.structs.replace(of, launch_template=template.id, state=_state(differs))
+        account = self._launching.accounts.get(region)
+        defaults = account.defaults if inherits and account is not None else _NO_DEFAULTS
+        differs, inherited = without_inherited(changes(version.options, desired), defaults)
+        tokens = version.options.http_tokens or defaults.http_tokens
+        fails, refusal = refused_launch(account, tokens, ami=inherits)
+        of = msgspec.structs.replace(of, launch_template=template.id, state=_state(differs, fails))
         if not differs:
-            return _Launched(msgspec.structs.replace(of, message=inherited))
-        shown = differences(differs, defaults or _NO_DEFAULTS)
-        if defaults is None and all(
-            one.current is None and ec2_name(one.field) in DEFAULTED for one in differs
-        ):
-            message = f"{shown}; the account's defaults could not be read"
+            of = msgspec.structs.replace(of, message=_joined(inherited, refusal))
+            return _Launched(of, no_command=bool(fails))
+        shown = differences(differs, defaults)
+        unset = all(one.current is None and ec2_name(one.field) in DEFAULTED for one in differs)
+        if inherits and account is None and unset:
+            message = _joined(shown, "the account's defaults could not be read", refusal)
             return _Launched(msgspec.structs.replace(of, state="Unknown", message=message))
         target, contested = self._target(("template", *key, ref.version), differs)
-        new = _reusing(NewVersion(template, version, target))
-        contested = contested or self._displaced((*key, ref.version), new)
-        message = "; ".join(filter(None, (shown, _follow(ref), contested)))
+        new = NewVersion(template, version, target).reusing()
+        contested = contested or self._displaced((*key, ref.version), new, defaults)
+        refused = self._refused(region, new.block.get("HttpTokens") or defaults.http_tokens)[1]
+        message = _joined(shown, _follow(ref), contested, refusal, refused)
         if template.stack:
-            message = f"{shown}; it belongs to CloudFormation stack {template.stack}: change that"
-            of = msgspec.structs.replace(of, state="IaCOwned")
+            owner = f"it belongs to CloudFormation stack {template.stack}: change that"
+            message = _joined(shown, owner, refusal, refused)
+            of = msgspec.structs.replace(of, state=_owned(of.state))
         of = msgspec.structs.replace(of, message=message)
-        return _Launched(of, differs, new, no_command=bool(contested or template.stack))
+        return _Launched(of, differs, new, no_command=bool(contested or template.stack or refused))
 
     def _target(self, key: tuple[str, ...], differs: Sequence[OptionChange]) -> tuple[dict[str, Any], str]:
         """All options that nodes from there should have, by all policies; and which of those in question
@@ -320,16 +338,19 @@ class _SourceChecker:
             self._every = self._node_sources()
         return self._every
 
-    def _displaced(self, key: tuple[str, str, str], new: NewVersion) -> str:
+    def _displaced(self, key: tuple[str, str, str], new: NewVersion, defaults: Options) -> str:
         """Why the new version must not be made: it would be $Latest, and nodes that follow that would come
-        from it."""
+        from it, with the account's `defaults` for what it leaves unset."""
         region, template, version = key
         followers = self._everybody().get(("template", region, template, LATEST))
         if version == LATEST or new.reuse or followers is None:
             return ""
         latest = new.template.version(LATEST)
         alike = latest is not None and latest.rest == new.source.rest
-        if alike and all(values == {new.block.get(ec2_name(one))} for one, values in followers.items()):
+        has = dict(defaults.given())
+        if alike and all(
+            values == {new.block.get(ec2_name(one), has.get(one))} for one, values in followers.items()
+        ):
             return ""
         return (
             "a new version would become $Latest, which other nodes follow and which should differ: give this "
@@ -346,46 +367,22 @@ class _Launched(msgspec.Struct, frozen=True):
     no_command: bool = False
 
 
-def _fix_command(
-    region: str, group: ScalingGroup, found: Mapping[TemplateRef, _Launched], followers: Iterable[str]
-) -> str:
-    """New versions, then the commands that each reference needs. `followers`: groups whose nodes come from
-    these, the group itself among them. For all that follow the same it is the same command."""
-    script = Script(region)
-    wrong = {ref: one for ref, one in found.items() if one.differs}
-    if fixed := [ref for ref in wrong if not _moves(ref)]:
-        script.as_seen(group, fixed)
-    script.at_rest(sorted(followers))
-    for template in {one.new.template.id: one.new.template for one in wrong.values()}.values():
-        script.unchanged(template)
-    pinned: dict[TemplateRef, tuple[Template, str]] = {}
-    for ref, one in wrong.items():
-        version = script.version(one.new, named=ref.version != LATEST)
-        if ref.version == DEFAULT:
-            script.default(one.new.template, version)
-        elif ref.version != LATEST:
-            pinned[ref] = (one.new.template, version)
-    if pinned:
-        script.group(group, pinned)
-    return str(script)
-
-
-def _reusing(new: NewVersion) -> NewVersion:
-    """With the latest version, if it is the source with these options: it exists already."""
-    latest = new.template.version(LATEST)
-    same = latest is not None and latest.rest == new.source.rest and dict(latest.block) == new.block
-    return msgspec.structs.replace(new, reuse=new.template.latest) if same else new
-
-
-def _moves(ref: TemplateRef) -> bool:
-    return ref.version in (LATEST, DEFAULT)
-
-
 def _follow(ref: TemplateRef) -> str:
     return "all that follow $Default follow the change" if ref.version == DEFAULT else ""
 
 
-def _state(differs: Sequence[OptionChange]) -> SourceState:
+def _joined(*parts: Any) -> str:
+    return "; ".join(dict.fromkeys(filter(None, parts)))
+
+
+def _owned(state: SourceState) -> SourceState:
+    return state if state == "LaunchesFail" else "IaCOwned"
+
+
+def _state(differs: Sequence[OptionChange], fails: bool | None) -> SourceState:
+    """`fails`: as of refused_launch()."""
+    if fails:
+        return "LaunchesFail"
     if not differs:
-        return "Compliant"
+        return "Unknown" if fails is None else "Compliant"
     return "Unset" if all(one.current is None for one in differs) else "Drifted"

@@ -28,7 +28,13 @@ _RELOAD_SECONDS = 10.0
 
 
 class ConfigError(Exception):
-    """No usable configuration was found, or it could not be read."""
+    """No usable configuration was found, or it could not be read. `mend`: what the user can do."""
+
+    def __init__(
+        self, why: str, mend: str = "set KUBECONFIG, or give --kubeconfig FILE and --context NAME"
+    ) -> None:
+        super().__init__(why)
+        self.mend = mend
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,9 @@ def _load(kubeconfig: str | None, context: str | None, service_account: str) -> 
         return _LoadedConfig(configuration, namespace or "default", _request_arguments(configuration))
     # The package lets yaml.YAMLError, OSError, TypeError and ssl.SSLError through besides its own.
     except Exception as problem:
+        if "No usable temporary directory" in str(problem):  # tempfile's words
+            why = f"certificates and keys in a kubeconfig are put into temporary files: {problem}"
+            raise ConfigError(why, "set TMPDIR to a directory that can be written to") from problem
         raise ConfigError(f"no access to a Kubernetes API server: {problem}") from problem
 
 

@@ -64,7 +64,7 @@ async def test_without_the_crds_it_says_so_in_one_line_and_waits_for_them(
     await holds_for(4, lambda: lone.running and len(warnings(lone)) == 1)
     (line,) = warnings(lone)
     assert "caretaker.dev/v1alpha1" in line
-    assert "kubectl apply -f crds/" in line
+    assert "crds.yaml of its release, or the Helm chart" in line
     assert lone.healthz()[0] == 200
     await apply_crd(world.admin, crd("daemontasks"))
     await world.join(2)

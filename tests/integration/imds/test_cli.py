@@ -180,3 +180,32 @@ async def test_plan_and_status_show_what_launches_future_nodes_with_the_command_
         )
     as_json = (await cli("plan", "-f", str(file), "-o", "json")).json["policies"][0]
     assert as_json["plan"] == {"instances": 0, "launchTemplates": 1, "ec2NodeClasses": 0}
+
+
+@pytest.mark.slow
+async def test_plan_and_status_say_who_holds_the_account_that_refuses_launches(
+    fleet: Fleet, cli: Cli, tmp_path: Path
+) -> None:
+    options = {"HttpPutResponseHopLimit": 2, "HttpTokens": "optional"}
+    template = fleet.control.put_template("workers", [{"MetadataOptions": options}])["id"]
+    fleet.control.put_group("a", LaunchTemplate={"LaunchTemplateId": template, "Version": "$Latest"})
+    await fleet.add(1, group="a")
+    why = {"ManagedBy": "declarative-policy", "ManagedExceptionMessage": "ask the platform team"}
+    fleet.control.defaults(HttpTokensEnforced="enabled", **why)
+    loose = {"httpPutResponseHopLimit": 2, "httpTokens": "optional"}
+    policy = await fleet.create(options=loose)
+    await policy.condition("SourcesCompliant", "False", "LaunchesFail")
+    file = tmp_path / "policy.yaml"
+    safety = {"allowLoosening": ["Tokens"]}
+    file.write_text(yaml.safe_dump(fleet.body("planned", options=loose, mode="Enforce", safety=safety)))
+    enforces = "the account enforces IMDSv2 (HttpTokensEnforced)"
+    held = "a declarative policy of the organization holds the account's settings: ask the platform team"
+    status, plan = await cli("status", "imdsp", policy.name), await cli("plan", "-f", str(file))
+    for said in (status, plan):
+        assert (said.code, said.err) == (0, "")
+        assert (
+            f"  SourcesCompliant: LaunchesFail: launches fail: {enforces}: AutoScalingGroup/a" in said.lines
+        )
+        assert f"AutoScalingGroup/a: launches with httpTokens optional fail: {enforces}; {held}" in said.lines
+    refused = f"BlockedByAccountPolicy: EC2 would refuse it: {enforces}; {held}; remove the option"
+    assert any(refused in line for line in plan.lines), plan.lines

@@ -513,6 +513,31 @@ async def test_what_the_account_forbids_waits_for_the_resync(fleet: Fleet, code:
     assert len(fleet.control.calls(MODIFY)) == sent
 
 
+@pytest.mark.parametrize("read", [True, False], ids=["read", "not read"])
+async def test_an_account_that_enforces_imdsv2_is_not_asked_again_and_again(fleet: Fleet, read: bool) -> None:
+    """Where that could be read, never for optional tokens; else once until the resync."""
+    await fleet.add(2, options={**GOOD, "HttpPutResponseHopLimit": 1})
+    why = {"ManagedBy": "declarative-policy", "ManagedExceptionMessage": "ask the platform team"}
+    fleet.control.defaults(HttpTokensEnforced="enabled", **why)
+    if not read:
+        fleet.control.deny("GetInstanceMetadataDefaults")
+    safety = {**OPEN, "allowLoosening": ["HopLimit", "Tokens"]}
+    wanted = {**RAISE, "httpTokens": "optional"}
+    policy = await fleet.create(mode="Enforce", safety=safety, options=wanted)
+    told = await policy.condition("Ready", "False", "BlockedByAccountPolicy")
+    assert "the account enforces IMDSv2 (HttpTokensEnforced)" in told["message"]
+    assert ("ask the platform team" in told["message"]) == read
+    await policy.condition("PermissionOK", "True" if read else "False")
+    await policy.summary(nodes=2, **{"drifted" if read else "failed": 2})
+    sent = fleet.modified()
+    assert [call.get("HttpTokens") for call in sent] == [None if read else "optional"] * 2
+    if read:
+        assert {one["options"]["HttpPutResponseHopLimit"] for one in fleet.control.instances()} == {2}
+        assert len(fleet.control.calls("GetInstanceMetadataDefaults")) == 1
+    await asyncio.sleep(3)  # a minute's time, of a resync of fifteen
+    assert len(fleet.modified()) == 2
+
+
 @pytest.mark.slow
 async def test_what_is_set_back_is_mended_at_the_resync_and_left_alone_after_the_third_time(
     fleet: Fleet,

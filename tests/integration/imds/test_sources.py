@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from awsdoubles.ec2.control import ControlError
 from testbed.admin import Admin, Json, path
 from testing.awscli import Shell
 from testing.imds import Fleet
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.slow
 GOOD = {"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}
 BAD = {"ImageId": "ami-1", "MetadataOptions": {"HttpPutResponseHopLimit": 1, "HttpProtocolIpv6": "disabled"}}
 RIGHT = {"MetadataOptions": GOOD}
+OPEN = {"HttpTokens": "optional"}
+ENFORCES = "the account enforces IMDSv2 (HttpTokensEnforced)"
 RESYNC = "1m"  # 3 s here
 MOVING = ("latest", "default", "pinned", "mixed")
 
@@ -307,6 +310,37 @@ async def test_an_unset_option_is_the_accounts_default_and_so_are_the_next_nodes
     found = await policy.when(lambda f: states(f) == {"spot": "Unset"})
     assert "(the account's default is optional)" in sources(found)["spot"]["message"]
     await policy.condition("SourcesCompliant", "False", "SourcesDrifted")
+
+
+async def test_an_account_that_enforces_imdsv2_refuses_what_the_command_then_mends(
+    fleet: Fleet, shell: Shell
+) -> None:
+    control = fleet.control
+    template = str(control.put_template("workers", [{"MetadataOptions": {**GOOD, **OPEN}}])["id"])
+    await launched(fleet, "spot", template, "$Latest")
+    loose = await fleet.create("loose", options={"httpTokens": "optional"}, resyncInterval=RESYNC)
+    await loose.condition("SourcesCompliant", "True")
+    control.defaults(HttpTokensEnforced="enabled")
+    found = await loose.when(lambda f: states(f) == {"spot": "LaunchesFail"})
+    assert "mend" not in sources(found)["spot"]
+    told = await loose.condition("SourcesCompliant", "False", "LaunchesFail")
+    assert told["message"] == f"launches fail: {ENFORCES}: AutoScalingGroup/spot"
+    with pytest.raises(ControlError, match="can't launch instances with IMDSv1"):
+        control.add_nodes(1, group="spot")
+    await loose.delete()
+    tight = await fleet.create("tight", resyncInterval=RESYNC)
+    found = await tight.when(lambda f: states(f) == {"spot": "LaunchesFail"})
+    assert sources(found)["spot"]["message"] == (
+        f"httpTokens is optional, should be required; launches with httpTokens optional fail: {ENFORCES}"
+    )
+    shell.run(sources(found)["spot"]["mend"])
+    await tight.when(lambda f: states(f) == {"spot": "Compliant"})
+    assert control.add_nodes(1, group="spot")[0]["options"]["HttpTokens"] == "required"
+    control.put_template("workers", [{"MetadataOptions": {**GOOD, **OPEN}}])
+    control.deny("GetInstanceMetadataDefaults")
+    plain = await fleet.create("plain", options={"httpPutResponseHopLimit": 2}, resyncInterval=RESYNC)
+    found = await plain.when(lambda f: states(f) == {"spot": "Unknown"})
+    assert "which could not be read" in sources(found)["spot"]["message"]
 
 
 @pytest.mark.parametrize("served", URLS)

@@ -1,8 +1,11 @@
 """Configuration and credentials: where they come from, and that they never grow stale."""
 
 import asyncio
+import base64
+import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +199,22 @@ class TestConfiguration:
             path.write_text(text)
         with pytest.raises(ConfigError, match="no access to a Kubernetes API server"):
             await RestConfig.load(str(path))
+
+    async def test_without_a_temporary_directory_that_is_the_cause(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path, inline = tmp_path / "kubeconfig", base64.b64encode(b"inline").decode()
+        user = {"name": "u", "user": {"client-certificate-data": inline, "client-key-data": inline}}
+        cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+        context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+        config = {"current-context": "x", "contexts": [context], "clusters": [cluster], "users": [user]}
+        path.write_text(json.dumps(config))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/no/such/directory"])
+        with pytest.raises(ConfigError, match=r"temporary files: .*/no/such/directory") as caught:
+            await RestConfig.load(str(path))
+        assert "API server" not in str(caught.value)
+        assert "TMPDIR" in caught.value.mend
 
     async def test_a_proxy_of_the_environment_is_not_used_for_loopback(
         self, api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,19 @@ CASES: Final[Cases] = {
         "for an hour": Case({drifted("drifted"): "2x80"}, "61m", {"name": "workers"}),
         "all are compliant": Case({drifted("drifted"): "0x80", drifted("compliant"): "9x80"}, "70m"),
     },
+    "IMDSPolicyLaunchesFail": {
+        "a template with optional tokens": Case(
+            {policy("SourcesCompliant", "LaunchesFail"): "0x20"}, "16m", {"name": "workers"}
+        ),
+        "sources differ otherwise": Case({policy("SourcesCompliant", "SourcesDrifted"): "0x20"}, "16m"),
+        "tokens are required by now": Case(
+            {
+                policy("SourcesCompliant", "LaunchesFail"): "0x10 stale",
+                policy("SourcesCompliant", "SourcesCompliant"): "_x10 1x20",
+            },
+            "16m",
+        ),
+    },
     "IMDSPolicyInstancesFailing": {
         "one fails": Case({drifted("failed"): "1x40"}, "31m", {"name": "workers"}),
         "it succeeded at last": Case({drifted("failed"): "1x20 0x20"}, "31m"),

@@ -220,14 +220,14 @@ TASKS = "/apis/caretaker.dev/v1alpha1/namespaces/default/daemontasks/x"
         ),
         pytest.param(
             ApiError(404, "", "404 page not found\n", path=TASKS),
-            "does not know DaemonTask: kubectl apply -f crds/",
+            "does not know DaemonTask: install the CRDs of this version: crds.yaml of its release",
             id="no CRD",
         ),
         pytest.param(
             ApiError(
                 404, "", "404 page not found\n", path=TASKS.replace("daemontasks", "s3aggregatedrefreshes")
             ),
-            "does not know S3AggregatedRefresh: kubectl apply -f crds/",
+            "does not know S3AggregatedRefresh: install the CRDs of this version: crds.yaml of its release",
             id="no CRD of the other kind",
         ),
         pytest.param(

@@ -70,6 +70,11 @@ CASES = {
         sourced("EKSOwned"),
         {**WELL, "SourcesCompliant": "False SourcesDrifted"},
     ),
+    "a source whose launches the account refuses": (
+        view(),
+        sourced("LaunchesFail"),
+        {**WELL, "SourcesCompliant": "False LaunchesFail"},
+    ),
     "a source that is nothing to look at": (
         view(),
         sourced("Unsupported"),

@@ -38,6 +38,11 @@ MESSAGES = {
         **WELL,
         "SourcesCompliant": "nodes that come will not be as they should: AutoScalingGroup/a: EKSOwned",
     },
+    "a source whose launches the account refuses": {
+        **WELL,
+        "SourcesCompliant": "launches fail: the account enforces IMDSv2 (HttpTokensEnforced): "
+        "AutoScalingGroup/a",
+    },
     "a source that is nothing to look at": {**WELL, "SourcesCompliant": f"{ABOUT}: Unsupported"},
     "sources may not be looked at, the nodes were": {
         **WELL,

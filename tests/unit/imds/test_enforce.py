@@ -236,6 +236,24 @@ def test_tags_that_the_metadata_service_cannot_show_are_not_enabled() -> None:
     assert enforce([fit], inputs(loosening=("Tags",), canary_instances=0)).blocked == ()
 
 
+def test_an_account_that_enforces_imdsv2_is_not_asked_for_optional_tokens() -> None:
+    both = PolicyOptions(ME, 100, Options(2, "optional"))
+    one = found(1, Options(1, "required"), mine=both)
+    open_all = ("HopLimit", "Tokens")
+    made = enforce([one], inputs(loosening=open_all, enforced={one.region: "no way"}))
+    assert [(why.change.field, why.reason, why.message) for _, why in made.blocked] == [
+        ("httpTokens", "BlockedByAccountPolicy", "no way")
+    ]
+    assert [write.options for write in made.writes] == [{"HttpPutResponseHopLimit": 2}], "the rest is set"
+    for enforced in ({one.region: ""}, {"us-west-2": "no way"}, {}):
+        free = enforce([one], inputs(loosening=open_all, enforced=enforced))
+        assert free.blocked == ()
+        assert [write.options["HttpTokens"] for write in free.writes] == ["optional"]
+    still = found(1, Options(1, "optional"), mine=both)
+    open_still = enforce([still], inputs(loosening=open_all, enforced={one.region: "no way"}))
+    assert open_still.blocked == (), "it keeps what it has"
+
+
 def test_three_reversals_leave_it_alone_and_a_spec_edited_three_times_does_not() -> None:
     attempt = ChangeAttempt(sent_at=10.0, landed=True, options=CALL, reversals=(700.0, 800.0))
     fought = enforce([found(1)], inputs(attempts={"i-1": attempt}))

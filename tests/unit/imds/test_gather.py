@@ -65,7 +65,10 @@ def read(mode: str = "Enforce", region: str = "") -> ParsedPolicy:
 
 
 class _NoSources:
-    async def get(self, *_: Any) -> LaunchResult:
+    optional: frozenset[str] = frozenset()
+
+    async def get(self, *given: Any) -> LaunchResult:
+        self.optional = given[4]
         return LaunchResult(LaunchSnapshot())
 
 
@@ -92,6 +95,27 @@ async def test_an_instance_that_was_not_told_whole_is_told_to_be_asked_for_again
     assert mine.lost, "its options were not"
     none = await reader(Inventory(Regions(0).of)).gather(read(region="eu-north-1"), [POLICY], nodes)
     assert not none.lost
+
+
+@pytest.mark.parametrize(
+    ("other", "optional"),
+    [
+        pytest.param({"options": Options(2)}, set(), id="nobody"),
+        pytest.param({}, {NEAR, FAR}, id="another policy"),
+        pytest.param({"region": FAR}, {FAR}, id="in its region"),
+        pytest.param({"selector": Selector(LabelSelector({"zone": "near"}))}, {NEAR}, id="of its nodes"),
+    ],
+)
+async def test_where_a_policy_wants_optional_tokens_the_account_may_decide(
+    other: dict[str, Any], optional: set[str]
+) -> None:
+    wants = {"options": Options(http_tokens="optional"), "selector": Selector(), **other}
+    policies = [POLICY, Policy("other", 100, **wants)]
+    nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR, zone="near"), node(2, FAR))]
+    await reader(Inventory(Regions(2).of)).gather(read(), policies, nodes)
+    assert NO_SOURCES.optional == optional
+    await reader(Inventory(Regions(1).of)).gather(read(region=FAR), policies, nodes)
+    assert NO_SOURCES.optional == optional & {FAR}
 
 
 async def test_a_region_that_is_not_meant_is_not_asked() -> None:

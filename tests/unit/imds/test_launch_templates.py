@@ -127,6 +127,10 @@ def provider(cloud: Cloud, clock: Clock) -> LaunchTemplateProvider:
     return LaunchTemplateProvider(lambda _: cloud, lambda _: cloud, cloud)  # type: ignore[arg-type,return-value]
 
 
+def defaults(found: LaunchResult) -> dict[str, Options]:
+    return {region: account.defaults for region, account in found.launching.accounts.items()}
+
+
 def member(labels: dict[str, str] | None = None, *, group: str = "", region: str = HERE) -> Member:
     node = Node("n", "u", labels or {}, provider_id=f"aws:///{region}a/i-0abc1234")
     ref, seen = instance_ref_of(node), ObservedInstance(Options(), group=group)
@@ -144,12 +148,15 @@ KARPENTER = member({"karpenter.sh/nodepool": "p", "karpenter.k8s.aws/ec2nodeclas
 
 
 async def get(
-    provider: LaunchTemplateProvider, *mine: Member, every: tuple[Member, ...] = ()
+    provider: LaunchTemplateProvider,
+    *mine: Member,
+    every: tuple[Member, ...] = (),
+    optional: tuple[str, ...] = (),
 ) -> LaunchResult:
     async def all_of_them() -> tuple[Member, ...]:
         return (*mine, *every)
 
-    return await provider.get(Aws(), mine, all_of_them, FRESH)
+    return await provider.get(Aws(), mine, all_of_them, FRESH, optional)
 
 
 async def test_all_policies_share_one_look_a_resync(
@@ -297,7 +304,7 @@ async def test_the_accounts_defaults_are_read_once_a_resync_where_an_option_is_n
         for _ in range(2):
             found = await get(provider, member(group="a"), every=(member(group="b"),))
         assert [operation for operation, _ in cloud.calls].count("defaults") == 1
-        assert found.launching.defaults == {HERE: Options(http_tokens=value)}  # type: ignore[arg-type]
+        assert defaults(found) == {HERE: Options(http_tokens=value)}  # type: ignore[arg-type]
     assert provider.calls == 3 + 2 * 4
 
 
@@ -319,7 +326,63 @@ async def test_for_node_groups_of_eks_alone_the_defaults_are_not_read(
     cloud.options = {}
     found = await get(provider, eks("2"))
     assert [operation for operation, _ in cloud.calls] == ["versions", "tags"]
-    assert found.launching.defaults == {}
+    assert defaults(found) == {}
+
+
+OPEN = {**GOOD, "HttpTokens": "optional"}
+
+
+@pytest.mark.parametrize(
+    ("mine", "options", "classes", "optional", "calls"),
+    [
+        pytest.param(member(group="a"), OPEN, {}, (), 1, id="a group launches with optional tokens"),
+        pytest.param(eks("2"), OPEN, {}, (), 1, id="a node group of EKS"),
+        pytest.param(eks("2"), GOOD, {}, (), 0, id="tokens are required"),
+        pytest.param(KARPENTER, GOOD, {"default": {"httpTokens": "optional"}}, (), 1, id="Karpenter"),
+        pytest.param(KARPENTER, GOOD, {"default": {}}, (), 0, id="Karpenter requires them by itself"),
+        pytest.param(KARPENTER, GOOD, {"other": {"httpTokens": "optional"}}, (), 0, id="another class"),
+        pytest.param(member(), GOOD, {}, (HERE,), 1, id="a policy wants them so, of nodes without a source"),
+        pytest.param(member(group="a"), GOOD, {}, (HERE,), 1, id="a policy wants them so"),
+        pytest.param(member(group="a"), GOOD, {}, (), 0, id="nobody wants them so"),
+    ],
+)
+async def test_whether_the_account_enforces_tokens_is_read_only_where_that_decides(
+    provider: LaunchTemplateProvider,
+    cloud: Cloud,
+    clock: Clock,
+    mine: Member,
+    options: dict[str, Any],
+    classes: dict[str, dict[str, Any]],
+    optional: tuple[str, ...],
+    calls: int,
+) -> None:
+    cloud.groups, cloud.options, cloud.classes = {"a": ("lt-1", "$Latest")}, options, classes
+    for value in ("enabled", "disabled"):
+        cloud.defaults = {"HttpTokensEnforced": value, "ManagedBy": "declarative-policy"}
+        cloud.calls.clear()
+        for _ in range(3):
+            found = await get(provider, mine, optional=optional)
+        assert [operation for operation, _ in cloud.calls].count("defaults") == calls
+        accounts = found.launching.accounts
+        assert [one.enforces for one in accounts.values()] == [value == "enabled"] * calls
+        assert all("declarative policy" in one.held for one in accounts.values())
+        clock.now += FRESH
+
+
+async def test_an_account_that_could_not_be_read_is_waited_out(
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock
+) -> None:
+    cloud.errors["defaults"] = DENIED
+    for wait in (15, 30, 60, 300):
+        for _ in range(3):
+            found = await get(provider, member(), optional=(HERE,))
+        assert (found.problems, found.launching.accounts) == ((DENIED,), {})
+        assert cloud.calls == [("defaults", None)]
+        cloud.calls.clear()
+        clock.now += wait
+    cloud.errors.clear()
+    found = await get(provider, member(), optional=(HERE,))
+    assert (found.problems, [*found.launching.accounts]) == ((), [HERE])
 
 
 async def test_each_region_has_defaults_of_its_own(cloud: Cloud, clock: Clock) -> None:
@@ -335,7 +398,7 @@ async def test_each_region_has_defaults_of_its_own(cloud: Cloud, clock: Clock) -
         cloud,  # type: ignore[arg-type]
     )
     found = await get(provider, member(group="a"), member(group="a", region="us-east-1"))
-    assert found.launching.defaults == {
+    assert defaults(found) == {
         HERE: Options(http_tokens="required"),
         "us-east-1": Options(http_tokens="optional"),
     }
@@ -359,7 +422,7 @@ async def test_an_option_without_a_preference_has_no_default(
     cloud.groups, cloud.options, cloud.defaults = {"a": ("lt-1", "1")}, {}, said
     for _ in range(2):
         found = await get(provider, member(group="a"))
-        assert found.launching.defaults == {HERE: known}
+        assert defaults(found) == {HERE: known}
     assert [operation for operation, _ in cloud.calls].count("defaults") == 1
 
 
@@ -371,7 +434,7 @@ async def test_denied_defaults_are_told_and_waited_out_alone(
     for _ in range(2):
         found = await get(provider, member(group="a"))
         assert found.problems == (DENIED,)
-        assert found.launching.defaults == {}
+        assert defaults(found) == {}
         assert [one.stack for one in found.launching.templates.values() if one] == [""]
     assert [operation for operation, _ in cloud.calls] == ["groups", "versions", "tags", "defaults"]
     found = await get(provider, member(group="a"), member(group="b"))
@@ -384,7 +447,7 @@ async def test_denied_defaults_are_told_and_waited_out_alone(
     cloud.errors.clear()
     clock.now += 30
     found = await get(provider, member(group="a"))
-    assert (found.problems, found.launching.defaults) == ((), {HERE: Options()})
+    assert (found.problems, defaults(found)) == ((), {HERE: Options()})
 
 
 async def test_node_classes_are_listed_once_a_resync_and_may_come_later(

@@ -32,7 +32,7 @@ MINE = {"template": "lt-1", "version": "7", "image": "ami-1"}
 @pytest.mark.parametrize(
     ("groups", "ref", "observed", "launch"),
     [
-        ((POOL, SPOT), {"node_class": "c"}, SEEN, LaunchSource("EC2NodeClass", "c", "")),
+        ((POOL, SPOT), {"node_class": "c"}, SEEN, LaunchSource("EC2NodeClass", "c", HERE)),
         ((POOL, SPOT), {}, SEEN, LaunchSource("Karpenter", "pool", "")),
         ((APPS, SPOT), MINE, SEEN, LaunchSource("EKSTemplate", "apps", HERE, "lt-1", "7", "prod", "ami-1")),
         ((APPS,), MINE, None, LaunchSource("EKSTemplate", "apps", HERE, "lt-1", "7", "", "ami-1")),

@@ -8,6 +8,7 @@ from caretaker.api.imds import MAX_COMMAND, GroupStatus, Options, SourceStatus
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.instance_ref import InstanceRef
 from caretaker.imds.launching import (
+    Account,
     LaunchSnapshot,
     ScalingGroup,
     Template,
@@ -39,10 +40,11 @@ def template(*blocks: dict[str, Any], default: int = 1, stack: str | None = "", 
 
 
 def known(*templates: Any, group: ScalingGroup | None = None, **more: Any) -> LaunchSnapshot:
+    defaults = more.pop("defaults", {HERE: Options()})
     return LaunchSnapshot(
         {} if group is None else {(HERE, group.name): group},
         {(HERE, one.id): one for one in templates},
-        **{"defaults": {HERE: Options()}, **more},
+        **{"accounts": {region: Account(one) for region, one in defaults.items()}, **more},
     )
 
 
@@ -640,6 +642,34 @@ def test_no_version_is_made_that_others_would_come_from_by_latest(reference: str
     assert (source.state, source.mend) == ("Drifted", "")
     assert "would become $Latest" in source.message
     assert "source of its own" in source.message
+
+
+@pytest.mark.parametrize(
+    ("default", "command"), [(Options(None, "required"), True), (Options(None, "optional"), False)]
+)
+def test_followers_of_latest_get_the_accounts_default_from_a_new_version(
+    default: Options, command: bool
+) -> None:
+    """`web` follows $Latest and should have required tokens, which no version of the template sets."""
+    groups = {"spot": ScalingGroup("spot", (TemplateRef("lt-1", "1"),))}
+    groups["web"] = ScalingGroup("web", (TemplateRef("lt-1", "$Latest"),))
+    snapshot = known(
+        template({"HttpPutResponseHopLimit": 1}, {"HttpPutResponseHopLimit": 3}), defaults={HERE: default}
+    )
+    launching = LaunchSnapshot(
+        {(HERE, name): group for name, group in groups.items()},
+        snapshot.templates,
+        accounts=snapshot.accounts,
+    )
+    node_sources, others = NodeSources(), NodeSources()
+    hop = merge([PolicyOptions("me", 100, Options(2))])
+    node_sources.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options()), hop)
+    tokens = merge([PolicyOptions("other", 100, Options(None, "required"))])
+    others.add((("AutoScalingGroup", "web"),), InstanceRef("i-2", HERE), ObservedInstance(Options()), tokens)
+    made = audit(node_sources, lambda: others, launching, "me", frozenset(("httpPutResponseHopLimit",)))
+    source = made.groups[SPOT]
+    assert (source.state, bool(source.mend)) == ("Drifted", command)
+    assert ("would become $Latest" in source.message) == (not command)
 
 
 def of_three(version: str, *blocks: dict[str, Any]) -> SourceStatus:

@@ -83,6 +83,10 @@ ADVICE: Final = {
     Reason.PROBE_UNAVAILABLE: "install DaemonTask, or give the operator's role its verbs",
     Reason.THROTTLED: "wait: it recovers by itself",
     Reason.SOURCES_DRIFTED: "run the commands that are listed below, or change what owns the sources",
+    Reason.LAUNCHES_FAIL: (
+        "require tokens in the sources below and in spec.options, or have the account's HttpTokensEnforced "
+        "disabled"
+    ),
     Reason.SOURCES_UNKNOWN: "see PermissionOK, and the sources below",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
 }

@@ -98,6 +98,7 @@ def test_a_reset_forgets_everything(client: Any, control: Control, node: str) ->
         ("put_group", {"name": "g", "Launch": {}}, "has no member 'Launch'"),
         ("fault", {"action": "explode"}, "action 'explode' is none of"),
         ("defaults", {"Hop": 1}, "no account default Hop"),
+        ("defaults", {"HttpTokensEnforced": "required"}, "HttpTokensEnforced 'required' is none of"),
         ("deny", {"operation": "Eat"}, "no operation 'Eat'"),
         ("instances", {"ids": ["i-1"]}, "no instance i-1"),
         ("advance", {"seconds": -1}, "backwards"),

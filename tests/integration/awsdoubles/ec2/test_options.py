@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from awsdoubles.ec2.control import Control
+from awsdoubles.ec2.control import Control, ControlError
 from testing.ec2 import DEFAULTS, code, filters, ids, instances, options, refusal
 
 
@@ -168,11 +168,35 @@ def test_enforcement_closes_the_way_back_to_imdsv1_only(client: Any, control: Co
     )
     control.defaults(HttpTokensEnforced="enabled")
     call = client.modify_instance_metadata_options
-    assert code(call, InstanceId=closed, HttpTokens="optional") == "UnsupportedOperation"
+    refused, status, message = refusal(call, InstanceId=closed, HttpTokens="optional")
+    assert (refused, status) == ("UnsupportedOperation", 400)
+    assert "httpTokensEnforced is enabled for this account" in message
     call(InstanceId=closed, HttpPutResponseHopLimit=2)
     call(InstanceId=still_open, HttpTokens="optional")
     control.defaults(HttpTokensEnforced=None)
     call(InstanceId=closed, HttpTokens="optional")
+
+
+def test_enforcement_refuses_launches_whoever_says_optional(control: Control) -> None:
+    """ "Order of precedence for instance metadata options": enforcement is evaluated after it."""
+    control.put_template("t", [{"MetadataOptions": {"HttpTokens": "optional"}}])
+    launched: dict[str, Any] = {
+        "the template": {"template": {"LaunchTemplateName": "t"}},
+        "the launch": {"options": {"HttpTokens": "optional"}},
+        "the AMI": {},
+    }
+    for one in launched.values():
+        control.add_nodes(1, **one)
+    control.defaults(HttpTokensEnforced="enabled")
+    for one in launched.values():
+        with pytest.raises(ControlError, match="can't launch instances with IMDSv1"):
+            control.add_nodes(1, **one)
+    control.defaults(HttpTokens="required")
+    assert control.add_nodes(1)[0]["options"]["HttpTokens"] == "required"
+    with pytest.raises(ControlError, match="httpTokensEnforced"):
+        control.add_nodes(1, **launched["the template"])
+    control.defaults(HttpTokensEnforced="disabled")
+    control.add_nodes(1, **launched["the template"])
 
 
 def test_an_instance_of_a_service_cannot_be_changed(client: Any, control: Control) -> None:
@@ -189,13 +213,12 @@ def test_an_instance_of_a_service_cannot_be_changed(client: Any, control: Contro
 def test_the_accounts_defaults_are_told(client: Any, control: Control) -> None:
     """ "GetInstanceMetadataDefaults"."""
     assert client.get_instance_metadata_defaults()["AccountLevel"] == {"ManagedBy": "account"}
-    control.defaults(HttpTokens="required", HttpPutResponseHopLimit=2, HttpTokensEnforced="enabled")
-    assert client.get_instance_metadata_defaults()["AccountLevel"] == {
-        "ManagedBy": "account",
-        "HttpTokens": "required",
-        "HttpPutResponseHopLimit": 2,
-        "HttpTokensEnforced": "enabled",
-    }
+    known = {"HttpTokens": "required", "HttpPutResponseHopLimit": 2, "HttpTokensEnforced": "enabled"}
+    control.defaults(**known)
+    assert client.get_instance_metadata_defaults()["AccountLevel"] == {"ManagedBy": "account", **known}
+    held = {"ManagedBy": "declarative-policy", "ManagedExceptionMessage": "ask the platform team"}
+    control.defaults(**held)
+    assert client.get_instance_metadata_defaults()["AccountLevel"] == {**known, **held}
 
 
 def test_a_launch_asks_the_template_then_the_account_then_the_ami(control: Control) -> None:

@@ -315,6 +315,10 @@ class _Aws:
         """EC2's."""
         return await self._operator.do(lambda: self._operator.ec2.modify(given))
 
+    async def get_instance_metadata_defaults(self) -> Any:
+        """EC2's; the account has none."""
+        return await self._operator.do(lambda: {"AccountLevel": {"ManagedBy": "account"}})
+
     async def describe_auto_scaling_groups(self, **_: Any) -> Any:
         """Auto Scaling knows of none."""
         return await self._operator.do(lambda: {"AutoScalingGroups": []})
