@@ -16,6 +16,7 @@ from caretaker.api.daemontask import (
     MAX_LISTED,
     BlockedNode,
     FailedNode,
+    GateStatus,
     LedgerStatus,
     Slot,
     SlotStatus,
@@ -74,6 +75,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         blocked_nodes=tuple(heapq.nsmallest(MAX_LISTED, blocked, key=lambda n: n.node_name)),
         blocked_nodes_omitted=max(len(blocked) - MAX_LISTED, 0),
         slots=_slots(snapshot, plan, outcome),
+        node_gate=_gate(snapshot, plan, outcome),
         results=plan.results.results,
         result_errors=plan.results.errors,
         result_errors_omitted=plan.results.faulty - len(plan.results.errors),
@@ -183,6 +185,14 @@ def _slots(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> SlotStatus | Non
     return SlotStatus(plan.width, len(held) + len(started), tuple(listed))
 
 
+def _gate(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> GateStatus | None:
+    gate = snapshot.eligibility_rules.gate
+    if not gate:
+        return None
+    excluded = sum(1 for report in plan.nodes.gated if report.decision.state == "excluded")
+    return GateStatus(gate, len(plan.nodes.gated) - len(outcome.opened), excluded)
+
+
 def _failed_node(snapshot: Snapshot, report: NodeReport) -> FailedNode:
     entry = report.entry
     if entry is None:
@@ -223,4 +233,6 @@ def requeue_after(plan: Plan, outcome: Outcome, *, planned: float, now: float) -
     wakes = [at for at in (plan.wake, flush_at) if at and (at > planned or not (flush_at or held))]
     if plan.launch.paced_at and not held:
         wakes.append(plan.launch.paced_at)
+    if outcome.open_at:
+        wakes.append(outcome.open_at)
     return max(min(wakes) - now, MIN_DELAY) if wakes else None
