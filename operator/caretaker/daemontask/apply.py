@@ -174,5 +174,7 @@ def _unopened(plan: Plan, opened: frozenset[str], state: TaskState) -> dict[str,
         and report.node.name not in opened
     }
     first = min((one.until for one in kept.values()), default=0.0)
-    words = {name: one.message for name, one in kept.items()}
+    # A conflict, or a moment without an answer, is tried again within a second and not worth a word.
+    lasting = {name: one for name, one in kept.items() if one.times > 1 or state.unopened.of_all}
+    words = {name: one.message for name, one in lasting.items()}
     return {"unopened": words, "open_at": max(first, state.unopened.until) if kept else 0.0}

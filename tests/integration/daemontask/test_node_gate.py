@@ -211,7 +211,9 @@ async def test_a_patch_that_fails_is_tried_again(world: World, proxy: ApiProxy, 
         task = await gated(world)
         await asyncio.to_thread(rule.wait, timeout=TIMEOUT)
         await keys_when(world, name, OTHER["key"])
-    await task.when(lambda t: t["status"]["nodeGate"]["gatedNodes"] == 0 and not condition(t, "Degraded"))
+    found = await task.when(lambda t: t["status"]["nodeGate"]["gatedNodes"] == 0)
+    assert not condition(found, "Degraded")
+    assert not await task.events("GateRefused"), "nobody has to act"
     assert len(world.kubelet.ran) == 1
 
 
