@@ -13,7 +13,7 @@ import msgspec
 from caretaker.api.aws import AwsSpec
 from caretaker.api.conditions import Condition
 from caretaker.api.hashing import h10
-from caretaker.api.names import GATE
+from caretaker.api.names import GROUP
 from caretaker.api.objects import Wire, WireMeta
 
 IntOrPercent = int | str
@@ -333,8 +333,9 @@ class DaemonTask(msgspec.Struct, frozen=True):
 
 
 def gate_of(meta: WireMeta, spec: Spec) -> str:
-    """The key of the taint that the task removes; "" = none. Names of DaemonTasks fit into it."""
-    return f"{meta.namespace}{GATE}{meta.name}" if spec.node_gate is not None else ""
+    """The key of the taint that the task removes; "" = none. A task can name no other one, and the names of
+    all tasks fit into it."""
+    return f"{meta.namespace}.gate.{GROUP}/{meta.name}" if spec.node_gate is not None else ""
 
 
 def resolve(value: IntOrPercent, total: int, *, up: bool) -> int:

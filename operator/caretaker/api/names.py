@@ -25,10 +25,6 @@ LABEL_CLAIM: Final = f"{GROUP}/claim"  # id of the claim that a Job executes
 SECRET_HEADERS: Final = f"{GROUP}/headers"
 SECRET_HOSTS: Final = f"{GROUP}/hosts"
 
-# Key of the taint that a DaemonTask with spec.nodeGate removes: the namespace goes before it, the task's name
-# behind it. A task can name no other one.
-GATE: Final = f".gate.{GROUP}/"
-
 # Annotations on Pods: the purpose of a run.
 POD_NODE_NAME: Final = f"{GROUP}/node-name"
 POD_NODE_UID: Final = f"{GROUP}/node-uid"
