@@ -320,7 +320,9 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             id="a failure action that does not exist",
         ),
         # Results.
-        pytest.param(task(nodeGate=True), "spec.nodeGate", "must be of type object", id="a gate that is no object"),
+        pytest.param(
+            task(nodeGate=True), "spec.nodeGate", "must be of type object", id="a gate that is no object"
+        ),
         pytest.param(
             task(results=[{"name": f"r{number}"} for number in range(9)]),
             "spec.results",
