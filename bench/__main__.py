@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from bench import attacks, aws, daemontask, ecs, figures, imds, many, radius, s3refresh, schedule
+from bench import attacks, aws, daemontask, ecs, figures, gate, imds, many, radius, s3refresh, schedule
 from testbed import ending
 
 BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]]] = {
@@ -17,6 +17,7 @@ BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]
     "daemontask-schedule": schedule.tick,
     "daemontask-many": many.many,
     "daemontask-radius": radius.radius,
+    "daemontask-gate": gate.gate,
     "aws": aws.run,
     "s3refresh": s3refresh.run,
     "imds": imds.run,

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -37,6 +37,7 @@ class Point:
     subresource: str = ""
     elect: bool = False
     ttl: bool = False
+    gate: bool = False
     backoff_limit: int = 1
     parallelism: int | None = None
 
@@ -70,6 +71,8 @@ Story = Callable[[Rollouts, Point, When], Awaitable[None]]
         ),
         # One life: the deletes go out at once, so how many are left for the next one is a matter of luck.
         pytest.param(Point("delete", "pods", ttl=True), id="deleting recorded Pods", marks=pytest.mark.slow),
+        # One life, likewise.
+        pytest.param(Point("patch", "nodes", gate=True), id="opening nodes", marks=pytest.mark.slow),
         pytest.param(Point("create", "events", (1, 1)), id="posting Events", marks=pytest.mark.slow),
         pytest.param(Point("create", "leases", elect=True), id="creating the Lease", marks=pytest.mark.slow),
         pytest.param(
@@ -84,12 +87,15 @@ async def test_killed_while(point: Point, cluster: Cluster, admin: Admin, tmp_pa
 
 async def survive(place: Rollouts, point: Point, when: When) -> None:
     """One rollout with its crashes."""
-    *good, bad = await place.nodes.add(NODES)
+    other = {"key": "example.com/theirs", "effect": "PreferNoSchedule"}
+    *good, bad = await place.nodes.add(NODES, taints=[place.gate(), other] if point.gate else None)
     await place.fail_on(bad)
     # A Lease that a stall of a busy machine does not cost.
     pace = {"leader_elect": True, "time_scale": ELECT_SCALE} if point.elect else {}
     operator, proxy = await place.operator(start=False, **pace)
-    spec = {"ttlSecondsAfterFinished": 0} if point.ttl else {}
+    spec: dict[str, Any] = {"ttlSecondsAfterFinished": 0} if point.ttl else {}
+    if point.gate:
+        spec["nodeGate"] = {}
     if point.parallelism is not None:
         spec["parallelism"] = point.parallelism
     task = await place.task(backoffLimit=point.backoff_limit, **spec)
@@ -98,6 +104,10 @@ async def survive(place: Rollouts, point: Point, when: When) -> None:
     await asyncio.to_thread(operator.start)
 
     await place.converged(task, succeeded=len(good), failed=1)
+    if point.gate:
+        await task.when(lambda t: t["status"]["nodeGate"]["gatedNodes"] == 1)
+        left = {**{name: [other["key"]] for name in good}, bad: [place.gate()["key"], other["key"]]}
+        assert await place.shut() == left
     if point.ttl:  # the last failed Pod of a node stays for its logs
         (left,) = await task.pods_when(lambda pods: len(pods) == 1)
         assert left["metadata"]["annotations"]["caretaker.dev/node-name"] == bad

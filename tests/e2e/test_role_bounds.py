@@ -12,7 +12,7 @@ import yaml
 import chart
 from testbed.admin import Admin, ApiError, Json, path
 from testbed.cluster import Cluster
-from testing.accounts import grant, kubeconfig_of
+from testing.accounts import bind, effective, grant, kubeconfig_of
 from testing.cluster import Nodes
 from testing.operator import OperatorProcess
 from testing.roles import KOPF, SYSTEM, ready, small_task
@@ -244,3 +244,86 @@ async def test_of_refreshes_the_account_may_change_finalizers_alone(
         with pytest.raises(ApiError, match="finalizers of S3AggregatedRefreshes only"):
             await account.patch(url, {"spec": {"suspend": True}})
         await account.patch(url, {"metadata": {"finalizers": None}})
+
+
+GATES = ("--set", "nodeGate.enabled=true")
+MINE = {"key": "team.gate.caretaker.dev/prepare", "value": "v", "effect": "NoExecute"}
+SECOND = {"key": "other.gate.caretaker.dev/prepare", "effect": "NoSchedule"}
+THEIRS = {"key": "example.com/gate.caretaker.dev", "effect": "PreferNoSchedule"}
+CHANGES: dict[str, Json] = {
+    "a taint of somebody else goes": {"spec": {"taints": [MINE, SECOND]}},
+    "all taints go": {"spec": {"taints": None}},
+    "a taint comes": {"spec": {"taints": [MINE, SECOND, THEIRS, {"key": "a", "effect": "NoSchedule"}]}},
+    "a gate comes": {
+        "spec": {"taints": [MINE, SECOND, THEIRS, {"key": "x.gate.caretaker.dev/a", "effect": "NoSchedule"}]}
+    },
+    "the value of a taint changes": {"spec": {"taints": [{**MINE, "value": "w"}, SECOND, THEIRS]}},
+    "a gate goes and a label comes": {
+        "spec": {"taints": [SECOND, THEIRS]},
+        "metadata": {"labels": {"caretaker.dev/x": "y"}},
+    },
+    "a label goes": {"metadata": {"labels": {"kubernetes.io/os": None}}},
+    "an annotation comes": {"metadata": {"annotations": {"a": "b"}}},
+    "a finalizer comes": {"metadata": {"finalizers": ["test.caretaker.dev/kept"]}},
+    "an owner comes": {
+        "metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}
+    },
+    "it is cordoned": {"spec": {"unschedulable": True}},
+    "it gets a provider": {"spec": {"providerID": "aws:///a/i-1"}},
+    "it gets addresses": {"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}},
+}
+
+
+async def test_of_nodes_the_account_may_remove_the_taints_of_gates_alone(
+    bounded: Bounded, admin: Admin, cluster: Cluster, namespace: str, nodes: Nodes
+) -> None:
+    config = await bounded(*GATES)
+    await grant(admin, namespace, *GATES)
+    # More than the chart grants: what a stolen token, and a role that someone has widened, may do.
+    rules = [{"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["*"]}]
+    role = {"kind": "ClusterRole", "metadata": {"name": f"wide-{namespace}"}, "rules": rules}
+    role |= {"apiVersion": "rbac.authorization.k8s.io/v1"}
+    await bind(admin, role, "operator", namespace)
+    await effective(admin, namespace, "delete", "nodes")
+    (name,) = await nodes.add(taints=[MINE, SECOND, THEIRS])
+    url, words = path("nodes", name=name), "may do nothing to nodes but remove the taints of gates"
+    async with client(cluster, config) as account:
+        for what, change in CHANGES.items():
+            with pytest.raises(ApiError, match=words):
+                print(what, await account.patch(url, change))
+        status = path("nodes", name=name, sub="status")
+        with pytest.raises(ApiError, match=words):
+            await account.patch(status, {"status": {"phase": "Terminated"}})
+        with pytest.raises(ApiError, match=words):
+            await account.delete(url)
+        with pytest.raises(ApiError, match=words):
+            await account.create(path("nodes"), meta("forged"))
+        step = {"op": "remove", "path": "/spec/taints/0"}
+        left = (await account.patch(url, [step], "json"))["spec"]["taints"]
+        assert [taint["key"] for taint in left] == [SECOND["key"], THEIRS["key"]]
+        left = (await account.patch(url, {"spec": {"taints": [THEIRS]}}))["spec"]["taints"]
+        assert left == [THEIRS]
+        ours = {"spec": {"taints": [THEIRS, SECOND]}}
+        await admin.patch(url, ours)  # it bounds nobody else
+
+
+async def test_the_operator_opens_gates_within_the_bounds(
+    bounded: Bounded, admin: Admin, namespace: str, nodes: Nodes
+) -> None:
+    config = await bounded(*GATES)
+    await grant(admin, namespace, *GATES)
+    await effective(admin, namespace, "patch", "nodes")
+    mine = {"key": f"{namespace}.gate.caretaker.dev/t", "effect": "NoExecute"}
+    names = await nodes.add(2, taints=[mine, THEIRS])
+    flags = ("--operator-namespace", SYSTEM, "--lease-name", namespace)
+    with OperatorProcess(config, namespace=namespace, time_scale=0.3, args=flags, allowed=KOPF):
+        await admin.create(path("daemontasks", namespace), small_task("t", nodes, nodeGate={}))
+        for name in names:
+            await admin.wait_for(
+                path("nodes", name=name), lambda node: node["spec"].get("taints") == [THEIRS], 60
+            )
+
+
+async def test_where_gates_are_off_the_policy_is_not_asked_about_nodes() -> None:
+    shown = await asyncio.to_thread(chart.text, "--show-only", "templates/admissionpolicy.yaml")
+    assert "nodes/status" not in shown

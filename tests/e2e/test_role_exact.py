@@ -55,6 +55,7 @@ async def roles(admin: Admin, namespace: str, watched: str) -> list[Json]:
         "awsKeySecrets": [{"namespace": namespace, "names": [AWS_KEYS]}],
         "headerSecrets": [{"namespace": namespace, "names": [HEADERS]}],
         "jobNamespaces": [namespace],
+        "nodeGate": {"enabled": True},
     }
     flags = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
     found = await shipped(namespace, *flags)
@@ -164,10 +165,10 @@ async def _policy(fleet: Fleet, admin: Admin, made: list[tuple[str, str]], *, pr
 
 async def _task(admin: Admin, namespace: str, nodes: Nodes) -> None:
     """A pod of somebody else under a run's name, runs, a record, a second run that is recorded in the same
-    place, deleted pods, and a node that is replaced under its name."""
+    place, deleted pods, and a node that is replaced under its name and shut until it has run."""
     url, labels = path("daemontasks", namespace, "whole"), "caretaker.dev/daemontask=whole"
     node = await admin.get(path("nodes", name=nodes.names[0]))
-    body = small_task("whole", nodes, ttlSecondsAfterFinished=0, suspend=True)
+    body = small_task("whole", nodes, ttlSecondsAfterFinished=0, suspend=True, nodeGate={})
     task = await admin.create(path("daemontasks", namespace), body)
     name = pod_name("whole", task["metadata"]["uid"], node["metadata"]["uid"], 1)
     spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "nowhere"}
@@ -179,11 +180,13 @@ async def _task(admin: Admin, namespace: str, nodes: Nodes) -> None:
     await admin.wait_for_all(ledger, lambda found: all(map(_run_again, found)), 60, labels=labels)
     await admin.wait_for_all(path("pods", namespace), lambda pods: not pods, 60, labels=labels)
     await nodes.delete(nodes.names[0])
-    (fresh,) = await nodes.add(names=[nodes.names[0]])
+    gate = {"key": f"{namespace}.gate.caretaker.dev/whole", "effect": "NoSchedule"}
+    (fresh,) = await nodes.add(names=[nodes.names[0]], taints=[gate])
     uid = (await admin.get(path("nodes", name=fresh)))["metadata"]["uid"]
     await admin.wait_for_all(
         ledger, lambda found: any(uid in shard["data"].get(fresh, "") for shard in found), 60, labels=labels
     )
+    await admin.wait_for(path("nodes", name=fresh), lambda one: not one["spec"].get("taints"), 60)
 
 
 def _run_again(shard: Json) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed import steer
-from testbed.admin import Admin
+from testbed.admin import Admin, path
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.faults import Delay, Match, Stall
@@ -145,3 +145,25 @@ async def test_one_is_killed_again_and_again(place: Rollouts) -> None:
     await place.converged(task, succeeded=NODES)
     await place.history.check(backoff_limit=0)
     assert place.history.pods.runs_per_node() == dict.fromkeys(place.nodes.names, 1)
+
+
+@pytest.mark.slow
+async def test_both_open_nodes_and_no_other_taint_is_lost(place: Rollouts) -> None:
+    """Others change taints meanwhile, and the late one asks for nodes that are open."""
+    theirs = {"key": "example.com/theirs", "effect": "PreferNoSchedule"}
+    names = await place.nodes.add(NODES, taints=[theirs, place.gate()])
+    prompt, late = await start_both(place)
+    late.stale(LATE_SECONDS, Match(verb={"watch", "list"}, resource=CACHES))
+    task = await place.task(nodeGate={})
+    fresh = {"key": "example.com/new", "effect": "PreferNoSchedule"}
+    changed = names[: NODES // 2]
+    for name in changed:
+        added = [{"op": "add", "path": "/spec/taints/0", "value": fresh}]
+        await place.admin.patch(path("nodes", name=name), added, "json")
+    await place.converged(task, succeeded=NODES)
+    await task.when(lambda t: t["status"]["nodeGate"]["gatedNodes"] == 0)
+    after = {name: [*[fresh["key"]] * (name in changed), theirs["key"]] for name in names}
+    assert await place.shut() == after
+    await until(late.ledger.writes)
+    assert prompt.ledger.writes()
+    assert await place.shut() == after

@@ -321,6 +321,9 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         ),
         # Results.
         pytest.param(
+            task(nodeGate=True), "spec.nodeGate", "must be of type object", id="a gate that is no object"
+        ),
+        pytest.param(
             task(results=[{"name": f"r{number}"} for number in range(9)]),
             "spec.results",
             "must have at most 8 items",

@@ -107,6 +107,7 @@ def aws(**fields: Any) -> Spec:
                 {"activeDeadlineSeconds": 5},
                 {"ttlSecondsAfterFinished": 5},
                 {"results": [{"name": "x"}]},
+                {"nodeGate": {}},
                 {"podFailurePolicy": {"rules": []}},
             )
         ),

@@ -51,6 +51,7 @@ def tasks(cluster: Any) -> Iterator[Objects]:
     [
         pytest.param(task(), id="the smallest spec"),
         pytest.param(task(parallelism=1), id="one node at a time"),
+        pytest.param(task(nodeGate={}), id="a gate"),
         pytest.param(task(parallelism="1%"), id="the smallest share"),
         pytest.param(task(parallelism="100%"), id="all nodes as a share"),
         pytest.param(task(parallelism=None, activeDeadlineSeconds=None), id="null is as good as absent"),

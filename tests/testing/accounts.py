@@ -63,9 +63,10 @@ async def shipped(namespace: str, *flags: str) -> list[Json]:
     return roles
 
 
-async def grant(admin: Admin, namespace: str, but: tuple[str, str] = ("", "")) -> None:
-    """Give the namespace's operator the role that the chart ships, without one verb on one resource."""
-    for role in await shipped(namespace):
+async def grant(admin: Admin, namespace: str, *flags: str, but: tuple[str, str] = ("", "")) -> None:
+    """Give the namespace's operator the role that the chart ships with these flags, without one verb on one
+    resource."""
+    for role in await shipped(namespace, *flags):
         for rule in role["rules"]:
             if but[1] in rule["resources"]:
                 rule["verbs"] = [verb for verb in rule["verbs"] if verb != but[0]]

@@ -77,6 +77,18 @@ class Rollouts:
     def _proxy(self, name: str) -> ApiProxy:
         return self._stack.enter_context(ApiProxy(self.cluster.kubeconfig, name))
 
+    def gate(self, task: str = "t") -> Json:
+        """The taint that a task of this namespace removes."""
+        return {"key": f"{self.namespace}.gate.caretaker.dev/{task}", "effect": "NoSchedule"}
+
+    async def shut(self) -> dict[str, list[str]]:
+        """The keys of each node's taints."""
+        found = [await self.admin.get(path("nodes", name=name)) for name in self.nodes.names]
+        return {
+            one["metadata"]["name"]: [taint["key"] for taint in one["spec"].get("taints") or []]
+            for one in found
+        }
+
     async def fail_on(self, *names: str) -> None:
         """Every run on these nodes fails."""
         for name in names:

@@ -23,7 +23,11 @@ ACCOUNT: Final = "operator"
 USER: Final = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 DAY: Final = 86_400
 # Whatever the chart may grant: its values leave these out where nobody asks for them.
-FLAGS: Final = {"awsKeySecrets": [{"namespace": "any", "names": ["any"]}], "jobNamespaces": ["any"]}
+FLAGS: Final = {
+    "awsKeySecrets": [{"namespace": "any", "names": ["any"]}],
+    "jobNamespaces": ["any"],
+    "nodeGate": {"enabled": True},
+}
 
 
 def companion(kubeconfig: Path | str) -> Path:

@@ -47,6 +47,10 @@ METRICS: Final = {
             "statistic": one_of("count", "min", "median", "p95", "max"),
         },
     ),
+    "caretaker_daemontask_gated_nodes": Metric(
+        "Whether nodes keep a startup taint that a task is to remove, and workloads stay away from them.",
+        {**OBJECT, "state": one_of("excluded", *DaemonTaskMetrics.STATES[1:])},
+    ),
     "caretaker_daemontask_run_duration_seconds": Metric("Rollouts take longer than they did."),
     "caretaker_daemontask_runs_total": Metric(
         "Runs fail, or are repeated, across all tasks.", {"result": one_of("Succeeded", "Failed", "Retry")}

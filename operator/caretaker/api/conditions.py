@@ -76,6 +76,7 @@ class Reason:
     LEDGER_WRITE_REFUSED: Final = "LedgerWriteRefused"
     POD_CREATION_REFUSED: Final = "PodCreationRefused"
     POD_DELETION_REFUSED: Final = "PodDeletionRefused"
+    GATE_REFUSED: Final = "GateRefused"
     PERMISSION_DENIED: Final = "PermissionDenied"
     INVALID_ANNOTATION: Final = "InvalidAnnotation"
     INVALID_RESULTS: Final = "InvalidResults"

@@ -13,6 +13,7 @@ import msgspec
 from caretaker.api.aws import AwsSpec
 from caretaker.api.conditions import Condition
 from caretaker.api.hashing import h10
+from caretaker.api.names import GROUP
 from caretaker.api.objects import Wire, WireMeta
 
 IntOrPercent = int | str
@@ -123,6 +124,10 @@ class Budget(Wire, frozen=True):
     duration: str | None = None  # of the window that each tick opens
 
 
+class NodeGate(Wire, frozen=True):
+    """The task removes its taint from the nodes that it has succeeded on. No field yet."""
+
+
 class Result(Wire, frozen=True):
     """A field of the JSON that the task's program leaves in its termination message."""
 
@@ -154,6 +159,7 @@ class Spec(Wire, frozen=True):
     progress_deadline_seconds: int = 1800
     ttl_seconds_after_finished: int | None = None
     results: tuple[Result, ...] = ()
+    node_gate: NodeGate | None = None
 
     @property
     def at_most_once(self) -> bool:
@@ -197,6 +203,14 @@ class SlotStatus(Wire, frozen=True, omit_defaults=False):
     width: int
     held: int
     holders: tuple[Slot, ...] = ()  # at most MAX_HOLDERS, those out of the ordinary first
+
+
+class GateStatus(Wire, frozen=True, omit_defaults=False):
+    """The taint of spec.nodeGate, and the nodes that carry it."""
+
+    taint: str  # its key
+    gated_nodes: int
+    excluded_nodes: int  # of them, those that the template does not select: they keep it
 
 
 class ResultValue(Wire, frozen=True):
@@ -312,6 +326,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     blocked_nodes: tuple[BlockedNode, ...] = ()
     blocked_nodes_omitted: int = 0
     slots: SlotStatus | None = None  # where parallelism or a budget limits how many nodes run at once
+    node_gate: GateStatus | None = None  # where spec.nodeGate is set
     results: tuple[ResultStatus, ...] = ()
     result_errors: tuple[ResultError, ...] = ()
     result_errors_omitted: int = 0
@@ -327,6 +342,12 @@ class DaemonTask(msgspec.Struct, frozen=True):
     metadata: WireMeta
     spec: Spec
     status: Status = Status()
+
+
+def gate_of(meta: WireMeta, spec: Spec) -> str:
+    """The key of the taint that the task removes; "" = none. A task can name no other one, and the names of
+    all tasks fit into it."""
+    return f"{meta.namespace}.gate.{GROUP}/{meta.name}" if spec.node_gate is not None else ""
 
 
 def resolve(value: IntOrPercent, total: int, *, up: bool) -> int:

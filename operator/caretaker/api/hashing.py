@@ -6,6 +6,8 @@ from typing import Final
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"  # of base32
 _PAIRS: Final = tuple(first + second for first in _LETTERS for second in _LETTERS)
 
+HASHED: Final = "hash-"  # before the hash that stands for a value which is too long
+
 
 def h10(*parts: str) -> str:
     """Ten characters of [a-z2-7], 50 bits, of the parts; fit for a Pod name and a label value.

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.hashing import h10
+from caretaker.api.hashing import HASHED, h10
 from caretaker.api.names import POD_NODE_UID, POD_SEQ
 from caretaker.api.times import parse_time
 
@@ -126,7 +126,7 @@ _BOOT_ID: Final = 64  # the kernel's has 36
 def _boot_id(text: str) -> str:
     """The node's boot ID, or its hash: the ledger and Pods, where room is short, have a copy."""
     plain = text.isascii() and text.isprintable() and len(text) <= _BOOT_ID
-    return text if plain else f"hash-{h10(text)}"
+    return text if plain else f"{HASHED}{h10(text)}"
 
 
 class WireOwner(msgspec.Struct):

@@ -1,15 +1,16 @@
-"""Carries out a plan: the ledger first, then deletes, then starts.
+"""Carries out a plan: the ledger first, then taints of gates, then deletes, then starts.
 
 I/O only. No decision is made here, except to leave starts to a later plan.
 """
 
 import logging
 import time
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from caretaker.api.conditions import Reason
+from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.intents import is_new_end, withdrawn
 from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.plan import Plan, keep_slots, with_launch
@@ -35,13 +36,17 @@ INTENT_SECONDS: Final = 11.0
 class Applier:
     """Writes what a plan decided, and notes in the task's state what the next plan has to know."""
 
-    def __init__(self, pod_control: PodControl, metrics: DaemonTaskMetrics, scale: float) -> None:
+    def __init__(
+        self, pod_control: PodControl, gate_control: GateControl, metrics: DaemonTaskMetrics, scale: float
+    ) -> None:
         self._pod_control = pod_control
+        self._gate_control = gate_control
         self._metrics = metrics
         self._scale = scale
 
     async def apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
-        """Records and intents first, then deletes, then starts; without the records neither."""
+        """Records and intents first, then deletes, then starts; without the records neither. A node that has
+        succeeded is opened even if that cannot be recorded now: its Pod shows it."""
         state.remember(snapshot)
         order, pacing, creation = state.order, state.pacing, state.creation
         order.queued = plan.launch.queued > 0
@@ -49,7 +54,8 @@ class Applier:
         order.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
         plan, refusal, flush_at = await self._record(snapshot, plan, state)
         creation.refusal = refusal or creation.refusal
-        started, more = list[str](), plan.more
+        opened, again = await self._gate_control.open(snapshot, plan.opens, state)
+        started, more = list[str](), plan.more or again
         if refusal is None:
             refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
             order.still_there(pod for pod in plan.deletes if pod.uid not in gone)
@@ -68,6 +74,8 @@ class Applier:
             created=len(started),
             started=frozenset(started),
             refusal=refusal,
+            opened=opened,
+            **_unopened(plan, opened, state),
             conflicts=tuple(creation.conflicts),
             unlabelled=frozenset(creation.unlabelled),
             shards=shards.count,
@@ -153,3 +161,20 @@ class Applier:
         if back:
             await state.ledger.loaded.write(back, ())
             state.ledger.withdrawn(back.values())
+
+
+def _unopened(plan: Plan, opened: frozenset[str], state: TaskState) -> dict[str, Any]:
+    """Outcome.unopened and open_at."""
+    refused, of = state.unopened.by_node, plan.nodes.gated
+    kept = {
+        report.node.name: refused[report.node.uid]
+        for report in of
+        if report.decision.state == "succeeded"
+        and report.node.uid in refused
+        and report.node.name not in opened
+    }
+    first = min((one.until for one in kept.values()), default=0.0)
+    # A conflict, or a moment without an answer, is tried again within a second and not worth a word.
+    lasting = {name: one for name, one in kept.items() if one.times > 1 or state.unopened.of_all}
+    words = {name: one.message for name, one in lasting.items()}
+    return {"unopened": words, "open_at": max(first, state.unopened.until) if kept else 0.0}

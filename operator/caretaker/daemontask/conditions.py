@@ -22,6 +22,7 @@ from caretaker.daemontask.messages import (
     progress,
     refused_message,
     stuck_message,
+    unopened_message,
 )
 from caretaker.daemontask.rollout import waiting_since
 from caretaker.daemontask.snapshot import WriteRefusal
@@ -341,11 +342,16 @@ def _bad_results(inputs: StatusInput) -> tuple[str, str] | None:
     )
 
 
+def _unopened(inputs: StatusInput) -> tuple[str, str] | None:
+    return (Reason.GATE_REFUSED, unopened_message(inputs)) if inputs.outcome.unopened else None
+
+
 _DEGRADED_RULES: Final = (
     _ledger_corrupt,
     _nodes_failed,
     _name_conflict,
     _refused,
+    _unopened,
     _bad_annotation,
     _bad_results,
 )

@@ -8,16 +8,18 @@ import hashlib
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from caretaker.api.conditions import PROGRESSING, Event
-from caretaker.api.daemontask import DaemonTask, FormerRevision, Status
+from caretaker.api.daemontask import DaemonTask, FormerRevision, Status, gate_of
 from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.apply import Applier
 from caretaker.daemontask.bulk import FREE, PAUSE
 from caretaker.daemontask.events import transitions
+from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.intents import TOKEN, given_up
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
@@ -70,7 +72,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self._nodes: Mapping[str, Node] = watched.nodes
         self._index = PodIndex(pods)
         self._pod_control = PodControl(client, pods, scale)
-        self._applier = Applier(self._pod_control, metrics, scale)
+        gates = GateControl(client, watched.node_store, scale)
+        self._applier = Applier(self._pod_control, gates, metrics, scale)
         self._task_states = watched.task_states
         self._metrics = metrics
         self._scale = scale
@@ -157,12 +160,16 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         """See status.py."""
         return status_of(snapshot, plan, outcome)
 
-    def observe(self, snapshot: Snapshot, plan: Plan, status: Status) -> None:  # noqa: ARG002
+    def observe(self, snapshot: Snapshot, plan: Plan, status: Status) -> None:
         """The counts of nodes, and the results of the runs."""
         meta = snapshot.task.metadata
         counts = {state: getattr(status, state) for state in self._metrics.STATES}
         self._metrics.set_nodes(meta.namespace, meta.name, counts)
         self._metrics.set_results(meta.namespace, meta.name, figures(status.results))
+        gated = Counter[str](report.decision.state for report in plan.nodes.gated)
+        if status.node_gate is not None:
+            gated["succeeded"] -= len(plan.nodes.gated) - status.node_gate.gated_nodes  # opened by this pass
+        self._metrics.set_gated(meta.namespace, meta.name, gated)
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
         """See events.py."""
@@ -200,10 +207,11 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 hashes, limit = hashes_of(template), task.spec.backoff_limit
             spec = replace(spec, digest=digest, hashes=hashes, backoff_limit=limit)
         revision, former = revisions_of(task.spec, task.status, spec.hashes)
-        changed = spec.revision != revision
+        gate = gate_of(task.metadata, task.spec)
+        changed = (spec.revision, spec.rules.gate) != (revision, gate)
         if changed:
             async with self._yielding:
-                rules = EligibilityRules(template)
+                rules = EligibilityRules(template, gate)
             async with self._yielding:
                 cost = pod_cost(task.metadata, task.spec, revision)
             # The dry run of the template takes the API server as long as a Pod, and waits like one.
@@ -250,6 +258,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             deprioritised=order.deprioritised,
             refused=pacing.refused_pods.by_node,
             refused_until=pacing.refused_pods.until,
+            unopened=state.unopened.by_node,
+            unopened_until=state.unopened.until,
             undeletable=deletions.undeletable,
             unplaced=order.unplaced,
             absence=state.absence.look(state.ledger.loaded.node_names, self._nodes, now, self._scale),

@@ -36,6 +36,8 @@ _WORDS: Final[Mapping[str, str]] = {
     Reason.PROGRESS_DEADLINE_EXCEEDED: "nodes wait for longer than progressDeadlineSeconds; the condition "
     "Progressing names the first",
     Reason.LEDGER_CORRUPT: "ledger entries cannot be read; the condition Degraded names the first node",
+    Reason.GATE_REFUSED: "nodes have succeeded and keep the taint of spec.nodeGate; the condition "
+    "Degraded says why",
     Reason.LARGE_PODS: "large Pods are created slowly; the condition Progressing says what to do",
     Reason.HELD_BY_BUDGET: "a budget lets no node start; the condition Progressing says until when",
 }

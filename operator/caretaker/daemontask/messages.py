@@ -9,6 +9,11 @@ from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.status_input import StatusInput
 
+# forbiddenMessage in k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
+NODES_FORBIDDEN: Final = 'cannot patch resource "nodes"'
+_NO_RIGHT: Final = (
+    "; it needs the verb patch on nodes: set nodeGate.enabled of the chart to true, or remove spec.nodeGate"
+)
 _ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
 
 
@@ -81,6 +86,16 @@ def stuck_message(inputs: StatusInput) -> str:
     return (
         f"{len(late)} node(s) have not moved for longer than progressDeadlineSeconds ({seconds} s){slots}, "
         f"first {first.node.name}: {first.decision.reason}; {progress(inputs)}"
+    )
+
+
+def unopened_message(inputs: StatusInput) -> str:
+    """The nodes that have succeeded and keep their taint, and the API server's message."""
+    kept = inputs.outcome.unopened
+    first = min(kept)
+    return (
+        f"{len(kept)} node(s) have succeeded and keep the taint {inputs.snapshot.eligibility_rules.gate}, "
+        f"first {first}: {kept[first]}{_NO_RIGHT if NODES_FORBIDDEN in kept[first] else ''}"
     )
 
 

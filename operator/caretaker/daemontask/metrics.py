@@ -80,12 +80,23 @@ class DaemonTaskMetrics:
             "count, min, median, p95 or max.",
             ("namespace", "name", "result", "unit", "statistic"),
         )
+        self.gated = gauge(
+            "caretaker_daemontask_gated_nodes",
+            "Nodes that carry the taint of a DaemonTask's spec.nodeGate, by state; excluded: the template "
+            "does not select them, so they keep it.",
+            ("namespace", "name", "state"),
+        )
         self._results = GaugeSeries(self.result)
+        self._gated = GaugeSeries(self.gated)
 
     def set_results(self, namespace: str, name: str, figures: Mapping[tuple[str, str, str], float]) -> None:
         """Set the results of a task's runs, by (result, unit, statistic); all other series of the task are
         dropped."""
         self._results.show((namespace, name), figures)
+
+    def set_gated(self, namespace: str, name: str, counts: Mapping[str, int]) -> None:
+        """Set the gated nodes by state; all other series of the task are dropped."""
+        self._gated.show((namespace, name), {(state,): count for state, count in counts.items()})
 
     def set_nodes(self, namespace: str, name: str, counts: Mapping[str, int]) -> None:
         """Show a task's counts; states that `counts` leaves out are 0. Keys are STATES."""
@@ -97,8 +108,10 @@ class DaemonTaskMetrics:
         for state in self.STATES:
             self.nodes.remove(namespace, name, state)
         self.set_results(namespace, name, {})
+        self.set_gated(namespace, name, {})
 
     def clear(self) -> None:
         """Drop the series of all tasks."""
         self.nodes.clear()
         self._results.clear()
+        self._gated.clear()

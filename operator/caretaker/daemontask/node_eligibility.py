@@ -73,11 +73,11 @@ class Eligibility(msgspec.Struct, frozen=True, gc=False):
 FITS: Final = Eligibility("fits")
 
 
-def default_tolerations(pod_spec: dict[str, Any]) -> tuple[Toleration, ...]:
-    """The tolerations that every run gets beside the template's own."""
-    if pod_spec.get("hostNetwork"):
-        return (*DEFAULT_TOLERATIONS, HOST_NETWORK_TOLERATION)
-    return DEFAULT_TOLERATIONS
+def default_tolerations(pod_spec: dict[str, Any], gate: str = "") -> tuple[Toleration, ...]:
+    """The tolerations that every run gets beside the template's own. `gate`: gate_of() the task."""
+    of_network = (HOST_NETWORK_TOLERATION,) if pod_spec.get("hostNetwork") else ()
+    of_gate: tuple[Toleration, ...] = ({"key": gate, "operator": "Exists"},) if gate else ()
+    return (*DEFAULT_TOLERATIONS, *of_network, *of_gate)
 
 
 class Tolerated:
@@ -112,7 +112,8 @@ class EligibilityRules:
     over unchanged nodes costs one dictionary look-up each.
     """
 
-    def __init__(self, template: dict[str, Any]) -> None:
+    def __init__(self, template: dict[str, Any], gate: str = "") -> None:
+        self.gate = gate  # see gate_of()
         spec = template.get("spec") or {}
         affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
@@ -125,7 +126,7 @@ class EligibilityRules:
         requirements = sum(1 + len(expressions) + len(fields) for expressions, fields in self._terms or ())
         self.costly = requirements > COSTLY
         own = list(spec.get("tolerations") or ())
-        self._tolerated, owned = Tolerated((*own, *default_tolerations(spec))), Tolerated(own)
+        self._tolerated, owned = Tolerated((*own, *default_tolerations(spec, gate))), Tolerated(own)
         self._any_readiness = owned.has(Taint(NOT_READY, "NoSchedule"))
         self._any_cordon = owned.has(Taint(UNSCHEDULABLE, "NoSchedule"))
         self._wanted_special = self._special_of(spec)
@@ -152,6 +153,10 @@ class EligibilityRules:
                 break
         self._memo[node.name] = (node, found)
         return found
+
+    def gated(self, node: Node) -> bool:
+        """Whether the node carries the taint of the task's gate, with any value and effect."""
+        return bool(self.gate) and any(taint.key == self.gate for taint in node.taints)
 
     def forget(self, name: str) -> None:
         """Drop the cached result of a node that is gone."""

@@ -37,6 +37,7 @@ class NodeSummary(msgspec.Struct, frozen=True):
     blocked: Reports = ()
     stuck: Reports = ()  # active for longer than the progress deadline without running
     unplaced: Reports = ()  # their Pod was given up unscheduled, and none was placed since
+    gated: Reports = ()  # nodes with the taint of spec.nodeGate
     duplicates: tuple[str, ...] = ()
     waiting: Mapping[str, int] = {}  # why active Pods are not running -> how many
     resting: int = 0  # succeeded nodes that hold a slot for minSuccessSeconds
@@ -60,10 +61,13 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
     counts = dict.fromkeys(STATES, 0)
     busy: list[NodeReport] = []
     by_state: dict[State, list[NodeReport]] = {state: [] for state in STATES}
-    last_completion = 0.0
+    gated: list[NodeReport] = []
+    rules, last_completion = snapshot.eligibility_rules, 0.0
     for report in reports:
         decision, entry = report.decision, report.entry
         counts[decision.state] += 1
+        if report.node.taints and rules.gated(report.node):
+            gated.append(report)
         if decision.state not in _AT_REST or _is_busy(report):
             busy.append(report)
             by_state[decision.state].append(report)
@@ -88,6 +92,7 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
         blocked=tuple(blocked),
         stuck=tuple([report for report in waiting if snapshot.now >= report.decision.since + deadline]),
         unplaced=tuple([report for report in unplaced if _is_unplaced(snapshot, report)]),
+        gated=tuple(gated),
         duplicates=tuple([report.node.name for report in deleting if report.decision.duplicates]),
         waiting=Counter([report.decision.reason for report in waiting]),
         resting=len([report for report in by_state["succeeded"] if report.decision.slot]),

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.conditions import Reason
-from caretaker.api.objects import Pod
+from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.budgets import Allowance
@@ -20,6 +20,7 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
 from caretaker.daemontask.node_summary import NodeSummary, Reports, earliest, summary_of
 from caretaker.daemontask.pods import Start
+from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
@@ -28,7 +29,7 @@ from caretaker.daemontask.slots import Room, SlotAssignment, room_for, share_out
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.ticks import Tick
 
-BATCH: Final = 250  # Pods created, and Pods deleted, in one pass
+BATCH: Final = 250  # Pods created, Pods deleted, and nodes opened, in one pass
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -63,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True):
     deletes: tuple[Pod, ...] = ()
     # Live ones of `deletes` whose slots are counted as free, see keep_slots.
     freed_slots: tuple[Pod, ...] = ()
+    opens: tuple[Node, ...] = ()  # nodes that lose the taint of spec.nodeGate
     launch: Launch = Launch()
     wake: float = 0.0
     more: bool = False  # work is left that needs no event: plan again at once
@@ -108,7 +110,8 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
         given_up = launch.replaced
     # No Pod twice, and no more deletes than a pass may make.
     deletes = {pod.uid: pod for pod in (*nodes.deletes, *given_up)}
-    more = launch.more or len(deletes) > BATCH
+    opens = _opens(snapshot, nodes)
+    more = launch.more or len(deletes) > BATCH or len(opens) > BATCH
     wake = earliest((nodes.wake, launch.wake, tick.next, snapshot.check_at))
     return msgspec.structs.replace(
         plan,
@@ -117,6 +120,7 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
         forget=snapshot.absence.due,
         deletes=tuple(deletes.values())[:BATCH],
         freed_slots=freed,
+        opens=opens[:BATCH],
         launch=launch,
         # With a new tick nothing starts for the tick before it, nor for it before it is stored.
         wake=snapshot.now if more or tick.taken else wake,
@@ -151,6 +155,18 @@ def _hold(snapshot: Snapshot, requests: AnnotationRequests, policy: Rollout) -> 
     if snapshot.task.spec.suspend:
         return "Suspended"
     return policy.hold
+
+
+def _opens(snapshot: Snapshot, nodes: NodeSummary) -> tuple[Node, ...]:
+    """The nodes that have succeeded and still carry the taint of spec.nodeGate. Neither spec.suspend nor a
+    failure elsewhere holds that up. Where all are refused one is tried, when it is time."""
+    if snapshot.now < snapshot.unopened_until:
+        return ()
+    refused, never = snapshot.unopened, RefusedPod("", 0.0, 0.0)
+    done = [report.node for report in nodes.gated if report.decision.state == "succeeded"]
+    due = [node for node in done if refused.get(node.uid, never).until <= snapshot.now]
+    due.sort(key=lambda node: refused.get(node.uid, never).until)
+    return tuple(due[:1] if snapshot.unopened_until else due)
 
 
 def _given_up(snapshot: Snapshot) -> tuple[Pod, ...]:

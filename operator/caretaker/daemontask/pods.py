@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.daemontask import FormerRevision, Spec, Status
+from caretaker.api.daemontask import FormerRevision, Spec, Status, gate_of
 from caretaker.api.hashing import digest, h10
 from caretaker.api.objects import Pod, WireMeta
 from caretaker.api.podtypes import STRUCTS
@@ -105,7 +105,8 @@ def owner_reference(task: str, task_uid: str) -> dict[str, Any]:
 
 def build(task: WireMeta, spec: Spec, revision: str, start: Start) -> dict[str, Any]:
     """The body of the POST that starts this run."""
-    return _body(task, spec, revision, start, _pod_spec(spec, start.node_name, start.run_key, start.attempt))
+    pod_spec = _pod_spec(spec, gate_of(task, spec), start.node_name, start.run_key, start.attempt)
+    return _body(task, spec, revision, start, pod_spec)
 
 
 class PodEncoder:
@@ -115,7 +116,8 @@ class PodEncoder:
         self._task, self._spec, self._revision = task, spec, revision
         # A placeholder that occurs nowhere else: no template contains its own hash.
         mark = digest(msgspec.json.encode(spec.template).decode()).hex()
-        encoded = msgspec.json.encode(_pod_spec(spec, f"{mark}0", f"{mark}1", f"{mark}2"))
+        of_gate = gate_of(task, spec)
+        encoded = msgspec.json.encode(_pod_spec(spec, of_gate, f"{mark}0", f"{mark}1", f"{mark}2"))
         self._parts = re.split(rf"{mark}([012])".encode(), encoded)
         # Bytes of a Pod as it is sent, about.
         self.size = len(encoded) + len(msgspec.json.encode(spec.template.get("metadata")))
@@ -135,13 +137,13 @@ def pod_cost(task: WireMeta, spec: Spec, revision: str) -> int:
     return cost_of(PodEncoder(task, spec, revision).size, spec.template)
 
 
-def _pod_spec(spec: Spec, node_name: str, run_key: str, attempt: int | str) -> dict[str, Any]:
+def _pod_spec(spec: Spec, gate: str, node_name: str, run_key: str, attempt: int | str) -> dict[str, Any]:
     pod_spec: dict[str, Any] = dict(spec.template.get("spec") or {})
     pod_spec["restartPolicy"] = pod_spec.get("restartPolicy") or "Never"
     if spec.active_deadline_seconds is not None and pod_spec.get("activeDeadlineSeconds") is None:
         pod_spec["activeDeadlineSeconds"] = spec.active_deadline_seconds
     pod_spec["affinity"] = _pin(pod_spec.get("affinity") or {}, node_name)
-    pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *default_tolerations(pod_spec)]
+    pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *default_tolerations(pod_spec, gate)]
     for group in ("initContainers", "containers"):
         if pod_spec.get(group):
             pod_spec[group] = [_with_env(c, run_key, attempt) for c in pod_spec[group]]

@@ -5,6 +5,7 @@ Outcome, times) -> the seconds until the next pass.
 """
 
 import heapq
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from caretaker.api.daemontask import (
     MAX_LISTED,
     BlockedNode,
     FailedNode,
+    GateStatus,
     LedgerStatus,
     Slot,
     SlotStatus,
@@ -75,6 +77,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         blocked_nodes=tuple(heapq.nsmallest(MAX_LISTED, blocked, key=lambda n: n.node_name)),
         blocked_nodes_omitted=max(len(blocked) - MAX_LISTED, 0),
         slots=_slots(snapshot, plan, outcome),
+        node_gate=gate_status(snapshot, plan, outcome.opened),
         results=plan.results.results,
         result_errors=plan.results.errors,
         result_errors_omitted=plan.results.faulty - len(plan.results.errors),
@@ -184,6 +187,15 @@ def _slots(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> SlotStatus | Non
     return SlotStatus(plan.width, len(held) + len(started), tuple(listed))
 
 
+def gate_status(snapshot: Snapshot, plan: Plan, opened: Collection[str] = ()) -> GateStatus | None:
+    """status.nodeGate, once the nodes of these names are opened."""
+    gate = snapshot.eligibility_rules.gate
+    if not gate:
+        return None
+    excluded = sum(1 for report in plan.nodes.gated if report.decision.state == "excluded")
+    return GateStatus(gate, len(plan.nodes.gated) - len(opened), excluded)
+
+
 def _failed_node(snapshot: Snapshot, report: NodeReport) -> FailedNode:
     entry = report.entry
     if entry is None:
@@ -224,4 +236,6 @@ def requeue_after(plan: Plan, outcome: Outcome, *, planned: float, now: float) -
     wakes = [at for at in (plan.wake, flush_at) if at and (at > planned or not (flush_at or held))]
     if plan.launch.paced_at and not held:
         wakes.append(plan.launch.paced_at)
+    if outcome.open_at:
+        wakes.append(outcome.open_at)
     return max(min(wakes) - now, MIN_DELAY) if wakes else None

@@ -1,5 +1,7 @@
 """The input of conditions and messages. Pure data."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from caretaker.daemontask.plan import Plan
@@ -12,6 +14,9 @@ class Outcome(msgspec.Struct, frozen=True):
     created: int = 0
     started: frozenset[str] = frozenset()  # names of the nodes that got a Pod
     refusal: WriteRefusal | None = None
+    opened: frozenset[str] = frozenset()  # names of the nodes that lost the taint of spec.nodeGate
+    unopened: Mapping[str, str] = {}  # of those that keep it after two tries: node name -> why
+    open_at: float = 0.0  # when the first of them is tried again
     conflicts: tuple[str, ...] = ()  # Pod names that cannot be used
     unlabelled: frozenset[str] = frozenset()  # those of them whose Pod is the task's own, without its label
     shards: int = 0  # ledger shards that exist now

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from caretaker.api.names import LABEL_REVISION, LABEL_TASK
+from caretaker.api.names import LABEL_REVISION, LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.resource import KIND
 from caretaker.daemontask.task_state import TaskState, TaskStates
@@ -92,8 +92,13 @@ class WatchHandlers:
         if not changed and old is not None and new is not None:
             changed = self._begins(state, old, new)
         if changed and not _just_made(state, old, new):
-            # The end of a run frees a slot, which is urgent if a node waits for one.
-            self._on_key(key, urgent=state.order.queued and (new is None or new.terminal))
+            # The end of a run frees a slot, which is urgent if a node waits for one; and opens a gated node.
+            waits = state.order.queued or self._gated(state, pod)
+            self._on_key(key, urgent=waits and (new is None or new.terminal))
+
+    def _gated(self, state: TaskState, pod: Pod) -> bool:
+        node = self.nodes.get(pod.annotations.get(POD_NODE_NAME, ""))
+        return node is not None and state.spec.rules.gated(node)
 
     def _begins(self, state: TaskState, old: Pod, new: Pod) -> bool:
         """Whether a Pod is placed or begins to run that status may call late. A pass for every Pod that is
@@ -134,10 +139,10 @@ def _concerns(state: TaskState, old: Node | None, new: Node | None) -> bool:
         return True  # the pass computes the eligibility, and yields in between
     if old is None or new is None or old.uid != new.uid:
         node = new or old
-        return node is not None and rules.check(node).kind != "excluded"
+        return node is not None and (rules.check(node).kind != "excluded" or rules.gated(node))
     before = rules.check(old)
     after = rules.check(new)
-    return before != after or (
+    return (before, rules.gated(old)) != (after, rules.gated(new)) or (
         after.kind != "excluded"
         and (old.boot_id, old.ready, old.ready_since) != (new.boot_id, new.ready, new.ready_since)
     )

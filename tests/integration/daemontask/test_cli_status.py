@@ -1,6 +1,7 @@
 """caretaker status on a real API server: what it tells, how it follows, when it ends."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -214,3 +215,30 @@ async def test_a_reader_that_goes_away_is_no_error(world: World, cli: Cli, outpu
     os.close(reader)  # as `| true` does
     _, err = await asyncio.to_thread(process.communicate, None, TIMEOUT)
     assert (process.returncode, err) == (1, b"")
+
+
+async def test_a_gate_has_a_line_with_its_taint_and_the_nodes_that_carry_it(
+    world: World, cli: Cli, tmp_path: Path
+) -> None:
+    key = f"{world.namespace}.gate.caretaker.dev/t"
+    shut, _ = await world.join(2, taints=[{"key": key, "effect": "NoSchedule"}])
+    template = world.template(nodeSelector={**world.selector, "kubernetes.io/hostname": shut})
+    file = tmp_path / "task.json"
+    meta = {"name": "t", "namespace": world.namespace}
+    head = {"apiVersion": "caretaker.dev/v1alpha1", "kind": "DaemonTask", "metadata": meta}
+    file.write_text(json.dumps({**head, "spec": {"template": template, "nodeGate": {}}}))
+    counted = {"taint": key, "gatedNodes": 2, "excludedNodes": 1}
+    line = f"gate {key}: 2 nodes with this taint, 1 of them left out by the template"
+    said = await cli("plan", "-f", str(file))
+    assert line in said.out
+    assert "1 of 1 node it is for would run" in said.out, "the task tolerates its own taint"
+    said = await cli("plan", "-f", str(file), "-o", "json")
+    assert said.json["tasks"][0]["nodeGate"] == counted
+    world.kubelet.default = HOLD
+    task = await world.task(template=template, nodeGate={})
+    await task.running()
+    assert line in (await cli("status", "daemontask", "t")).out
+    assert (await cli("status", "daemontask", "t", "-o", "json")).json["nodeGate"] == counted
+    await world.kubelet.finish(shut)
+    await task.when(lambda t: t["status"]["nodeGate"]["gatedNodes"] == 1)
+    assert "1 node with this taint" in (await cli("status", "daemontask", "t")).out

@@ -24,7 +24,7 @@ METRIC = "caretaker_missing_permission"
 RULES: list[dict[str, Any]] = [
     {"apiGroups": ["caretaker.dev"], "resources": ["daemontasks"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["caretaker.dev"], "resources": ["daemontasks/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
@@ -123,6 +123,33 @@ async def test_without_the_right_to_create_pods_nothing_crashes_and_the_grant_me
     found = await task.done(2)
     assert not condition(found, "Degraded")
     await world.until(lambda: not restricted.missing("create", "pods"))
+
+
+async def test_without_the_right_to_patch_nodes_the_task_is_done_and_the_grant_opens_them(
+    world: World, restricted: Restricted
+) -> None:
+    """As by default: the chart grants it with nodeGate.enabled only."""
+    await restricted.deny("patch", "nodes")
+    gate = f"{world.namespace}.gate.caretaker.dev/t"
+    names = await world.join(6, taints=[{"key": gate, "effect": "NoSchedule"}])
+    task = await world.task(nodeGate={}, ttlSecondsAfterFinished=0)
+    found = await task.when(
+        lambda t: stands(t, "Degraded", reason="GateRefused") and t["status"]["succeeded"] == 6
+    )
+    message = condition(found, "Degraded")["message"]
+    assert 'cannot patch resource "nodes"' in message
+    assert "nodeGate.enabled" in message
+    assert found["status"]["nodeGate"]["gatedNodes"] == 6
+    assert stands(found, "Ready"), "nothing else suffers"
+    assert stands(found, "Progressing")
+    await world.until(lambda: restricted.missing("patch", "nodes"))
+    await task.event("GateRefused")
+    asked = [call for call in restricted.proxy.ledger.writes() if call.target.resource == "nodes"]
+    assert len(asked) < 4 * len(names), "it is asked seldom"
+    await restricted.grant()
+    found = await task.when(lambda t: t["status"]["nodeGate"]["gatedNodes"] == 0)
+    assert not condition(found, "Degraded")
+    await world.until(lambda: not restricted.missing("patch", "nodes"))
 
 
 async def test_without_the_right_to_write_the_ledger_nothing_new_starts_and_the_grant_mends_it(

@@ -19,6 +19,11 @@ def nodes(state: str, **more: str) -> str:
     return series("caretaker_daemontask_nodes", {**TASK, **more}, state=state)
 
 
+def gated(state: str) -> str:
+    """Nodes with the taint of a DaemonTask's gate."""
+    return series("caretaker_daemontask_gated_nodes", TASK, state=state)
+
+
 LATE: Final = task("Progressing", "ProgressDeadlineExceeded")
 PROGRESSING: Final = task("Progressing", "RollingOut")
 
@@ -135,6 +140,24 @@ CASES: Final[Cases] = {
             "31m",
             BY_TASK,
         ),
+    },
+    "DaemonTaskNodesGated": {
+        "a node has failed": Case({gated("failed"): "1x30", gated("active"): "2x30"}, "16m", BY_TASK),
+        "a node is not selected": Case({gated("excluded"): "1x30"}, "16m", BY_TASK),
+        "the operator may not change nodes": Case({gated("succeeded"): "3x30"}, "16m", BY_TASK),
+        "the task is suspended": Case(
+            {gated("pending"): "3x30", task("Progressing", "Suspended"): "0x30"}, "16m", BY_TASK
+        ),
+        "nodes join all the time": Case(
+            {
+                gated("active"): "2x60",
+                gated("blocked"): "1x60",
+                gated("succeeded"): "0x60",
+                task("Progressing", "Running"): "1x60",
+            },
+            "50m",
+        ),
+        "another node has failed, which has no taint": Case({nodes("failed"): "1x30"}, "20m"),
     },
     "DaemonTaskNodesBlocked": {
         "a node of three is NotReady for long": Case(

@@ -14,6 +14,7 @@ from testing.operator import Samples, parse_metrics
 
 EXPECTED = {
     "caretaker_daemontask_nodes": ("gauge", "namespace,name,state"),
+    "caretaker_daemontask_gated_nodes": ("gauge", "namespace,name,state"),
     "caretaker_daemontask_result": ("gauge", "namespace,name,result,unit,statistic"),
     "caretaker_daemontask_run_duration_seconds": ("histogram", ""),
     "caretaker_daemontask_runs_total": ("counter", "result"),
@@ -128,6 +129,20 @@ def test_a_deleted_task_leaves_no_series(metrics: AllMetrics) -> None:
     nodes = {k: v for k, v in scrape(metrics).items() if k.startswith("caretaker_daemontask_nodes")}
     assert len(nodes) == 6
     assert all('name="kept"' in series for series in nodes)
+
+
+def test_gated_nodes_are_shown_by_state_and_go_with_the_task(metrics: AllMetrics) -> None:
+    def shown() -> dict[str, float]:
+        return {k: v for k, v in scrape(metrics).items() if k.startswith("caretaker_daemontask_gated_nodes{")}
+
+    metrics.daemontask.set_gated("ns", "t", {"active": 2, "excluded": 1})
+    metrics.daemontask.set_gated("ns", "u", {"failed": 1})
+    metrics.daemontask.set_gated("ns", "t", {"active": 1})
+    assert sorted(shown().values()) == [1, 1]
+    metrics.daemontask.forget("ns", "t")
+    assert list(shown()) == ['caretaker_daemontask_gated_nodes{name="u",namespace="ns",state="failed"}']
+    metrics.daemontask.clear()
+    assert not shown()
 
 
 def test_a_deleted_refresh_leaves_no_series(metrics: AllMetrics) -> None:

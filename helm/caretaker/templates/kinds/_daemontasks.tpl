@@ -3,6 +3,10 @@
 {{- define "caretaker.daemontasks.cluster" }}
 # get: to be sure before a second run, where a node seems to have been replaced, rebooted or deleted.
 - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
+{{- if .Values.nodeGate.enabled }}
+# For spec.nodeGate. The admission policy allows no more than to remove its taints.
+- {apiGroups: [""], resources: [nodes], verbs: [patch]}
+{{- end }}
 {{- end }}
 
 {{- define "caretaker.daemontasks.watched" }}

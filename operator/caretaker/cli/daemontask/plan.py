@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from caretaker.cli.common import Session, explain
-from caretaker.cli.daemontask.status import calendar_json, calendar_lines
+from caretaker.cli.daemontask.status import calendar_json, calendar_lines, gate_lines
 from caretaker.cli.manifest import Document
 from caretaker.cli.plan import Planned, PlanOptions, Proposal, noted, propose
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, age, coloured, counts, cut, number, one_line, table
@@ -19,6 +19,7 @@ from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.pods import revision_of
 from caretaker.daemontask.resource import RawTask, has_ecs, read_task, refusals_of
 from caretaker.daemontask.snapshot_reader import observe
+from caretaker.daemontask.status import gate_status
 from caretaker.kube.errors import ApiError
 
 _SHOWN: Final = 50  # nodes listed for each state, without -o wide
@@ -87,6 +88,7 @@ def as_json(proposal: TaskProposal, forecast: Forecast | None) -> dict[str, Any]
         "parallelism": forecast.room.beyond if forecast.snapshot.task.spec.parallelism is not None else None,
         **calendar_json(forecast),
         "waves": forecast.waves,
+        "nodeGate": gate_status(forecast.snapshot, forecast.plan),
         "podsToDelete": len(forecast.plan.deletes),
         "nodes": [_node_json(proposal, forecast, report) for report in forecast.reports.values()],
     }
@@ -127,7 +129,7 @@ def as_text(proposal: TaskProposal, forecast: Forecast | None, *, wide: bool) ->
     return [
         f"{head}: {_kind_of_change(_old_revision(proposal), forecast.snapshot.revision)}",
         f"  {_summary(forecast)}",
-        *(f"  {line}" for line in calendar_lines(forecast)),
+        *(f"  {line}" for line in (*calendar_lines(forecast), *gate_lines(forecast))),
         *notes,
         "",
         *coloured(_groups(forecast)),

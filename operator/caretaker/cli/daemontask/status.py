@@ -26,6 +26,7 @@ from caretaker.daemontask.resource import RawTask, has_ecs
 from caretaker.daemontask.results import words
 from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot_reader import follow, observe
+from caretaker.daemontask.status import gate_status
 from caretaker.registry import DAEMON_TASK
 
 _HOLDERS: Final = 5  # named in the line about slots
@@ -58,6 +59,7 @@ ADVICE: Final = {
     Reason.LEDGER_WRITE_REFUSED: "see to the quota, policy or ConfigMap that is named; it is tried again",
     Reason.POD_CREATION_REFUSED: "raise the quota or satisfy the policy; it is tried again by itself",
     Reason.POD_DELETION_REFUSED: "let the policy or webhook named let go of the Pod; it is tried again",
+    Reason.GATE_REFUSED: "see to the right, policy or webhook that is named; it is tried again by itself",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
     Reason.INVALID_RESULTS: "fix the program or spec.results, then caretaker rerun {name}",
     Reason.INVALID_ANNOTATION: "correct or remove the annotation; it is ignored",
@@ -104,6 +106,7 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
         **calendar_json(forecast),
         "scheduleHistory": task.status.schedule_history,
         "slots": None if plan.width is None else {"width": plan.width, "held": len(plan.nodes.holders)},
+        "nodeGate": gate_status(forecast.snapshot, plan),
         "conditions": task.status.conditions,
         "results": plan.results.results,
         "resultErrors": plan.results.errors,
@@ -141,7 +144,7 @@ def as_text(forecast: Forecast, wide: bool) -> list[str]:
     if sys.stdout.isatty() and (plan.nodes.counts["active"] or forecast.turns):
         head.append(text.bar(plan.nodes.counts))
     head += ready_line(task.status.conditions, snapshot.now)
-    head += [*calendar_lines(forecast), *_slots(forecast)]
+    head += [*calendar_lines(forecast), *_slots(forecast), *gate_lines(forecast)]
     head += diagnostics(task, snapshot.ledger, plan.requests.refused)
     states = sorted(
         (forecast.state_of(name) for name in forecast.reports),
@@ -194,6 +197,15 @@ def _slots(forecast: Forecast) -> list[str]:
     more = f", {len(idle) - _HOLDERS} more" if len(idle) > _HOLDERS else ""
     names = f": {', '.join(idle[:_HOLDERS])}{more} not running" if idle else ""
     return [f"slots: {len(held)} of {forecast.plan.width} held{names}"]
+
+
+def gate_lines(forecast: Forecast) -> list[str]:
+    """A line about the taint that the task removes, and the nodes that carry it."""
+    found = gate_status(forecast.snapshot, forecast.plan)
+    if found is None:
+        return []
+    keep = f", {found.excluded_nodes} of them left out by the template" if found.excluded_nodes else ""
+    return [f"gate {found.taint}: {number(found.gated_nodes, 'node')} with this taint{keep}"]
 
 
 def diagnostics(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str = "") -> list[str]:
