@@ -82,9 +82,10 @@ def _history(task: DaemonTask, tick: Tick) -> tuple[EndedTick, ...]:
         return ()
     if not tick.taken or ended is None or stored(task) > tick.last:
         return before.schedule_history
-    completed = before.last_completion_time
-    in_time = completed is not None and (parse_time(completed) or 0.0) >= stored(task)
-    entry = EndedTick(ended, before.desired, before.succeeded, before.failed, completed if in_time else None)
+    # A run of an earlier tick may have ended during this one, too.
+    succeeded = before.succeeded > 0 and (parse_time(before.last_completion_time) or 0.0) >= stored(task)
+    completed = before.last_completion_time if succeeded else None
+    entry = EndedTick(ended, before.desired, before.succeeded, before.failed, completed)
     return (entry, *before.schedule_history)[:MAX_TICKS]
 
 

@@ -239,6 +239,18 @@ async def test_a_queue_that_is_not_there_and_a_share_that_is_not_are_told(
     assert f"spec.target: {missing}: there is no such file share" in share
 
 
+async def test_the_prefix_of_a_bucket_is_shown_and_samples_are_named_without_it(cli: Cli, aws: Aws) -> None:
+    target = {"http": {"url": "https://cdn.example.com/purge", "prefix": "site/"}}
+    text = manifest(aws.queue(), target=target, filter={"buckets": ["media"]})
+    samples = ("--sample", "s3://media/site/a/b", "--sample", "s3://media/other/b")
+    said = await cli("plan", "-f", "-", *samples, "-o", "json", stdin=text)
+    (found,) = said.json["refreshes"]
+    (shown,) = found["targets"]
+    assert (shown["id"], shown["bucket"], shown["prefix"]) == ("media", "media", "site/")
+    within, beside = found["samples"]
+    assert ([sorted(one["folders"]) for one in within["targets"]], beside["targets"]) == ([["/", "a"]], [])
+
+
 async def test_what_the_api_server_refuses_is_told_with_its_line_and_aws_is_not_asked(
     cli: Cli, aws: Aws, storage_gateway: StorageGateway
 ) -> None:

@@ -418,8 +418,8 @@ class TestHeaders:
 async def test_discovery_finds_the_buckets_and_judges_the_url() -> None:
     found = await target("https://example.com/refresh").discover()
     assert (found.complete, found.shares, found.faults) == (True, (BUCKET,), ())
-    found = await target("https://user:password@example.com/").discover()
-    assert [share.ready for share in found.shares] == [False]
+    found = await target("https://user:password@example.com/", prefix="site/").discover()
+    assert found.shares == of_buckets(["bucket"], "site/", ready=False)
     assert found.faults[0].startswith("spec.target.http.url: must be")
 
 

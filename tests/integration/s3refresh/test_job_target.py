@@ -232,6 +232,18 @@ async def test_a_template_that_is_invalid_is_told_before_anything_runs(
     assert await admin.list(path("jobs", resource.namespace)) == []
 
 
+@pytest.mark.parametrize(("status", "ready"), [(503, True), (422, False), (403, True)])
+async def test_it_is_for_its_prefix_whatever_the_api_server_says(
+    tmp_path: Path, status: int, ready: bool
+) -> None:
+    async with FakeApiServer() as api:
+        api.on("POST", "/apis/batch/v1/namespaces/team/jobs", refusing(failure(status, "Busy")))
+        async with await KubeClient.connect(api.kubeconfig(tmp_path)) as client:
+            owner = WireMeta(name="media", namespace="team", uid="u1")
+            found = await jobs(client, owner, template(), prefix="in/").discover()
+    assert found.shares == of_buckets(["bucket"], "in/", ready=ready)
+
+
 async def test_the_template_of_the_example_is_valid(client: KubeClient, resource: WireMeta) -> None:
     example = manifests.load((CHECKOUT / "examples" / "s3-refresh-job.yaml").read_text())
     wanted = msgspec.convert(example["spec"]["target"]["job"], JobTarget)

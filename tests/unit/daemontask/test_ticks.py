@@ -192,18 +192,38 @@ class TestTheHistory:
         made.look("2026-11-24T04:00:00Z")
         assert made.task.status.schedule_history == ()
 
-    def test_an_older_success_is_not_that_of_the_tick(self) -> None:
+    @pytest.mark.parametrize(
+        ("succeeded", "completed", "told"),
+        [
+            pytest.param(0, "2026-11-23T03:00:00Z", None, id="before it"),
+            pytest.param(0, "2026-11-24T03:00:05Z", None, id="of an earlier tick's run, during it"),
+            pytest.param(1, "2026-11-24T03:00:05Z", "2026-11-24T03:00:05Z", id="its own"),
+        ],
+    )
+    def test_the_last_success_is_that_of_the_tick(
+        self, succeeded: int, completed: str, told: str | None
+    ) -> None:
         made = nightly()
         made.look("2026-11-23T03:00:00Z")
-        made.edit(suspend=True)
-        status = msgspec.structs.replace(
-            made.task.status, last_schedule_time="2026-11-24T03:00:00Z", succeeded=0, failed=2
-        )
-        made.task = msgspec.structs.replace(made.task, status=status)
-        made.edit(suspend=False)
+        self.standing(made, "2026-11-24T03:00:00Z", last_completion_time=completed, succeeded=succeeded)
         made.look("2026-11-25T03:00:00Z")
-        ended = EndedTick("2026-11-24T03:00:00Z", 2, 0, 2)
+        ended = EndedTick("2026-11-24T03:00:00Z", 2, succeeded, 0, told)
         assert made.task.status.schedule_history == (ended,)
+
+    def test_a_tick_of_a_clock_that_was_wrong_is_not_in_it(self) -> None:
+        made = nightly()
+        made.look("2026-11-23T03:00:00Z")
+        self.standing(made, "2029-11-24T03:00:00Z")
+        made.look("2026-11-24T12:00:00Z")
+        made.look("2026-11-25T03:00:00Z")
+        assert made.task.status.last_schedule_time == "2026-11-25T03:00:00Z"
+        assert made.task.status.schedule_history == ()
+
+    @staticmethod
+    def standing(made: Almanac, tick: str, **counts: Any) -> None:
+        """The status that another process left for this tick."""
+        status = msgspec.structs.replace(made.task.status, last_schedule_time=tick, **counts)
+        made.task = msgspec.structs.replace(made.task, status=status)
 
 
 class TestTheTakingPass:
