@@ -32,6 +32,7 @@ DEFAULTED: Final = frozenset(
     ("HttpTokens", "HttpPutResponseHopLimit", "HttpEndpoint", "InstanceMetadataTags")
 )
 ENFORCES: Final = "the account enforces IMDSv2 (HttpTokensEnforced)"
+UNREAD: Final = f"it is not sent while it could not be read whether {ENFORCES}"
 _ENFORCED: Final = {"enabled": True, "disabled": False, "no-preference": False, "": False}
 _QUOTED: Final = 200  # characters of the organization's message
 # Set by CloudFormation on its resources (CloudFormation user guide, "Resource tag").
@@ -114,14 +115,14 @@ class LaunchSnapshot(msgspec.Struct, frozen=True):
     groups, templates  by (region, name or id)
     classes            Karpenter's EC2NodeClasses by name; None = not read
     accounts           by region that was read
-    problems           of each read that failed: its message
+    refusals           region -> why Enforce sends no optional tokens, by its last read; "" = it may
     """
 
     groups: Mapping[tuple[str, str], ScalingGroup | None] = {}
     templates: Mapping[tuple[str, str], Template | None] = {}
     classes: Mapping[str, Options] | None = None
     accounts: Mapping[str, Account] = {}
-    problems: tuple[str, ...] = ()
+    refusals: Mapping[str, str] = {}
 
 
 def account_of(found: AccountDefaults) -> Account:
@@ -190,3 +191,12 @@ def _version(found: LaunchTemplateVersion) -> Version:
     text = json.dumps(rest, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Version(found["VersionNumber"], block, digest, str(data.get("ImageId") or ""))
+
+
+def node_class_options(block: Mapping[str, Any]) -> Options:
+    """Of an EC2NodeClass. Karpenter sets instanceMetadataTags to disabled on all that it launches."""
+    given = {field.replace("IPv6", "Ipv6"): value for field, value in block.items()}
+    try:
+        return msgspec.convert({**given, "instanceMetadataTags": "disabled"}, Options)
+    except msgspec.ValidationError:
+        return Options()  # of a later version of Karpenter: nothing that could be read
