@@ -848,9 +848,19 @@ def test_a_failed_canary_is_given_back_where_that_is_asked_for() -> None:
     made = enforce(every, inputs(canary=lost, on_failure="Restore"))
     assert (made.phase, made.breaker and made.breaker.reason) == ("BreakerOpen", "CanaryLost")
     assert {one.instance: dict(one.options) for one in made.writes} == {
-        "i-2": {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional"},
+        "i-2": {"HttpPutResponseHopLimit": 1},
         "i-3": {"HttpPutResponseHopLimit": 1},
     }
+    half = [found(2, Options(1, "required", "enabled")), *every[1:]]
+    made = enforce(half, inputs(canary=made.canary, **RESTORE))
+    options = {one.instance: dict(one.options) for one in made.writes}
+    assert options["i-2"] == {"HttpTokens": "optional"}, "which an account that enforces IMDSv2 refuses"
+    shut = (FieldChange("httpEndpoint", "disabled", "enabled"), CLOSE)
+    lost = canaries(canary("Soaking", 1, 2, changes=shut))
+    want = PolicyOptions(ME, 100, Options(None, "required", "enabled"))
+    every = [found(2, Options(2, "required", "enabled"), mine=want)]
+    made = enforce(every, inputs(canary=lost, on_failure="Restore"))
+    assert [dict(one.options) for one in made.writes] == [{"HttpEndpoint": "disabled"}]
 
 
 def test_what_was_read_as_given_back_is_not_given_back_again() -> None:
