@@ -26,11 +26,17 @@ TO_LOOSE = "httpTokens is required, should be optional"
 ENFORCED = {HERE: Account(enforces=True)}
 
 
-def of(want: Options, known: LaunchSnapshot, group: tuple[str, str] = SPOT, **node: Any) -> Findings:
-    """What a policy finds that wants these options of one node."""
+def of(
+    want: Options,
+    known: LaunchSnapshot,
+    group: tuple[str, str] = SPOT,
+    other: Options = HOPS,
+    **node: Any,
+) -> Findings:
+    """What a policy finds that wants these options of one node, of which a lower one wants the `other`."""
     observed = node.pop("observed", None) or ObservedInstance(Options(), group="spot")
     node_sources = NodeSources()
-    fields = merge([PolicyOptions("me", 100, want)])
+    fields = merge([PolicyOptions("me", 100, want), PolicyOptions("other", 90, other)])
     node_sources.add((group,), InstanceRef("i-1", HERE, **node), observed, fields)
     return audit(node_sources, tuple, known, "me", frozenset(field for field, _ in want.given()))
 
@@ -148,6 +154,40 @@ def test_no_command_for_a_node_class_breaks_launches() -> None:
     snapshot = known(classes={"default": Options(2, "required")}, accounts=ENFORCED)
     source = of(LOOSE, snapshot, POOL, **CLASS).groups[POOL]
     assert (source.state, source.mend, source.message) == ("Drifted", "", f"{TO_LOOSE}; {FAIL}")
+
+
+REST = "; the rest can be set without it"
+
+
+@pytest.mark.parametrize(("accounts", "why"), [(ENFORCED, FAIL), ({}, UNREAD)])
+@pytest.mark.parametrize(("group", "node"), [(SPOT, {}), (APPS, MINE), (POOL, CLASS)])
+def test_an_option_that_would_break_launches_withholds_no_command_for_another_one(
+    accounts: Any, why: str, group: tuple[str, str], node: Any
+) -> None:
+    """Whether this policy wants it or another one."""
+    low = {**CLOSED, "HttpPutResponseHopLimit": 1}
+    launching = known(
+        template(low), group=of_group("1"), classes={"default": Options(1, "required")}, accounts=accounts
+    )
+    hop, tokens = "httpPutResponseHopLimit is 1, should be 2", f", {TO_LOOSE}; {why}{REST}"
+    for mine, message in ((LOOSE, hop + tokens), (HOPS, hop)):
+        source = of(mine, launching, group, LOOSE, **node).groups[group]
+        follows = source.message.removeprefix(message)
+        assert (source.state, follows) in (
+            ("Drifted", ""),
+            ("Drifted", "; EKS then replaces all nodes of the node group"),
+            ("Drifted", "; Karpenter then replaces all nodes of the class"),
+        )
+        assert 'opLimit":2' in source.mend
+        assert "optional" not in source.mend
+
+
+def test_the_versions_of_a_mixed_group_that_can_be_set_are() -> None:
+    refs = tuple(TemplateRef("lt-1", number) for number in ("1", "2"))
+    one = template({**CLOSED, "HttpPutResponseHopLimit": 1}, CLOSED)
+    group = ScalingGroup("spot", refs, mixed=True)
+    source = of(LOOSE, known(one, group=group, accounts=ENFORCED)).groups[SPOT]
+    assert (source.state, "update-auto-scaling-group" in source.mend) == ("Drifted", True)
 
 
 def test_another_region_enforces_nothing_here() -> None:
