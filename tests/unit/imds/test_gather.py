@@ -118,6 +118,34 @@ async def test_where_a_policy_wants_optional_tokens_the_account_may_decide(
     assert NO_SOURCES.optional == optional & {FAR}
 
 
+class _Labels(dict[str, str]):
+    """They count how often they are read."""
+
+    reads = 0
+
+    def get(self, *given: Any) -> Any:
+        _Labels.reads += 1
+        return super().get(*given)
+
+
+async def test_each_policy_that_wants_optional_tokens_looks_once_at_nodes_that_are_alike() -> None:
+    def policies(options: Options) -> list[Policy]:
+        nobody = Selector(LabelSelector({"zone": "near", "team": "x"}))
+        return [POLICY, *(Policy(f"p{number}", 100, options, nobody) for number in range(50))]
+
+    nodes = [
+        (msgspec.structs.replace(one, labels=_Labels(one.labels)), instance_ref_of(one))
+        for one in (node(number, NEAR, zone="near") for number in range(200))
+    ]
+    reads = []
+    for options in (Options(2), Options(2, "optional")):
+        before = _Labels.reads
+        await reader(Inventory(Regions(1).of)).gather(read(), policies(options), nodes)
+        reads.append(_Labels.reads - before)
+    assert NO_SOURCES.optional == set()
+    assert reads[1] - reads[0] <= 200 * 2 + 50 * 2, "two labels of a node, and two for each policy"
+
+
 async def test_a_region_that_is_not_meant_is_not_asked() -> None:
     nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR), node(2, FAR))]
     regions = Regions(1)
