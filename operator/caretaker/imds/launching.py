@@ -105,8 +105,8 @@ class Account(msgspec.Struct, frozen=True):
     @property
     def refusal(self) -> str:
         """Why EC2 refuses to change instances back to optional tokens; "" = it does not, as far as known."""
-        why = "; ".join(filter(None, (ENFORCES, self.held)))
-        return f"EC2 would refuse it: {why}; remove the option, or have that changed" if self.enforces else ""
+        why = f"EC2 would refuse it: {ENFORCES}; remove the option, or have that changed"
+        return "; ".join(filter(None, (why, self.held))) if self.enforces else ""
 
 
 class LaunchSnapshot(msgspec.Struct, frozen=True):
@@ -133,7 +133,9 @@ def account_of(found: AccountDefaults) -> Account:
     held = ""
     if level.get("ManagedBy") == "declarative-policy":
         why = " ".join(level.get("ManagedExceptionMessage", "")[: 4 * _QUOTED].split())[:_QUOTED]
-        held = "a declarative policy of the organization holds the account's settings" + (why and f": {why}")
+        held = "a declarative policy of the organization holds the account's settings" + (
+            why and f': "{why}"'
+        )
     return Account(described_options(given), _ENFORCED.get(level.get("HttpTokensEnforced", "")), held)
 
 
@@ -141,12 +143,15 @@ def refused_launch(account: Account | None, tokens: str | None, ami: bool = Fals
     """Whether EC2 refuses launches with these tokens, None = not known; and that in words. `ami`: without
     tokens the AMI decides. `account` None: not read."""
     enforces = account.enforces if account is not None else None
-    if tokens is None and ami and enforces:
-        return False, f"launches fail unless the AMI requires tokens: {ENFORCES}"
-    if tokens != "optional" or enforces is False:
+    by_ami = tokens is None and ami and account is not None
+    if enforces is False or not (by_ami or tokens == "optional"):
         return False, ""
-    fails = "launches with httpTokens optional fail"
-    return enforces, f"{fails}: {ENFORCES}" if enforces else f"{fails} if {ENFORCES}, which could not be read"
+    fails = (
+        "launches fail unless the AMI requires tokens" if by_ami else "launches with httpTokens optional fail"
+    )
+    unclear = "which could not be read" if account is None else "whose value is not known"
+    why = f"{fails}: {ENFORCES}" if enforces else f"{fails}, if {ENFORCES}, {unclear}"
+    return False if by_ami else enforces, why
 
 
 def scaling_group(found: AutoScalingGroup) -> ScalingGroup:

@@ -366,8 +366,8 @@ class _CheckCache:
         observed, ref = member.observed, member.ref
         compared = None
         if observed is not None:
-            tags = observed.managed, observed.tagged, observed.lost
-            compared = (observed.options, observed.state, observed.under_way, *tags)
+            more = observed.managed, observed.tagged, observed.lost
+            compared = (observed.options, observed.state, observed.under_way, *more)
         alike = (id(fields), ref.region, ref.skipped, compared)
         if alike not in self._known:
             unasked = self._plan_input.unasked.get(ref.region, "")

@@ -20,7 +20,8 @@ HOPS = Options(2)
 LOOSE, TIGHT = Options(2, "optional"), Options(2, "required")
 ENFORCES = "the account enforces IMDSv2 (HttpTokensEnforced)"
 FAIL = f"launches with httpTokens optional fail: {ENFORCES}"
-UNREAD = f"launches with httpTokens optional fail if {ENFORCES}, which could not be read"
+UNREAD = f"launches with httpTokens optional fail, if {ENFORCES}, which could not be read"
+UNCLEAR = UNREAD.replace("which could not be read", "whose value is not known")
 AMI = f"launches fail unless the AMI requires tokens: {ENFORCES}"
 TO_LOOSE = "httpTokens is required, should be optional"
 ENFORCED = {HERE: Account(enforces=True)}
@@ -105,7 +106,17 @@ def of(
         pytest.param(OPEN, LOOSE, Account(), "Compliant", "", False, id="not enforced"),
         pytest.param(CLOSED, LOOSE, Account(), "Drifted", TO_LOOSE, True, id="not enforced, a command"),
         pytest.param(OPEN, LOOSE, None, "Unknown", UNREAD, False, id="not read"),
-        pytest.param(OPEN, HOPS, Account(enforces=None), "Unknown", UNREAD, False, id="an unknown value"),
+        pytest.param(OPEN, HOPS, Account(enforces=None), "Unknown", UNCLEAR, False, id="an unknown value"),
+        pytest.param(
+            SILENT,
+            HOPS,
+            Account(enforces=None),
+            "Compliant",
+            UNCLEAR.replace("with httpTokens optional fail", "fail unless the AMI requires tokens"),
+            False,
+            id="an unknown value, and the AMI decides",
+        ),
+        pytest.param(SILENT, HOPS, None, "Compliant", "", False, id="not read, and not its option"),
         pytest.param(CLOSED, LOOSE, None, "Drifted", f"{TO_LOOSE}; {UNREAD}", False, id="unread, no command"),
         pytest.param(CLOSED, TIGHT, None, "Compliant", "", False, id="not read, and does not matter"),
         pytest.param(
@@ -248,7 +259,7 @@ def test_who_holds_the_accounts_settings_is_told_where_they_are_named(
         ({"ManagedBy": "declarative-policy"}, f"; {HELD}"),
         (
             {"ManagedBy": "declarative-policy", "ManagedExceptionMessage": "ask\n the  platform team"},
-            f"; {HELD}: ask the platform team",
+            f'; {HELD}: "ask the platform team"',
         ),
     ):
         accounts = {HERE: account_of({**level, **by})}
@@ -258,7 +269,7 @@ def test_who_holds_the_accounts_settings_is_told_where_they_are_named(
 
 def test_who_holds_them_is_not_told_where_they_do_not_matter() -> None:
     held = account_of({"ManagedBy": "declarative-policy", "ManagedExceptionMessage": "x" * 4096})
-    assert len(held.held) <= len(HELD) + 2 + 200
+    assert len(held.held) <= len(HELD) + 4 + 200
     drifted = known(template({**CLOSED, "HttpPutResponseHopLimit": 1}), group=of_group("1"))
     accounts = {HERE: held}
     source = of(HOPS, LaunchSnapshot(drifted.groups, drifted.templates, accounts=accounts)).groups[SPOT]
