@@ -171,7 +171,7 @@ class _SourceChecker:
             return SourceStatus(state, node_class=name, message=refusal)
         # Karpenter has no such field, and sets it to disabled on all that it launches.
         cannot = [one for one in differs if one.field == "instanceMetadataTags"]
-        target, contested, left = self._target(("class", name), differs, launch.region, tokens)
+        target, contested, left = self._target(("class", name), differs, launch.region)
         target.pop("instanceMetadataTags", None)
         refused = self._refused(launch.region, target.get("httpTokens", tokens))[1]
         why = cannot and "an EC2NodeClass cannot set instanceMetadataTags"
@@ -306,7 +306,7 @@ class _SourceChecker:
         if inherits and account is None and unset:
             message = _joined(shown, "the account's defaults could not be read", refusal)
             return _Launched(msgspec.structs.replace(of, state="Unknown", message=message))
-        target, contested, left = self._target(("template", *key, ref.version), differs, region, tokens)
+        target, contested, left = self._target(("template", *key, ref.version), differs, region)
         new = NewVersion(template, version, target).reusing()
         contested = contested or self._displaced((*key, ref.version), new, defaults)
         refused = self._refused(region, new.block.get("HttpTokens") or defaults.http_tokens)[1]
@@ -320,18 +320,17 @@ class _SourceChecker:
         return _Launched(of, mended, new, no_command=bool(contested or template.stack or refused))
 
     def _target(
-        self, key: tuple[str, ...], differs: Sequence[OptionChange], region: str, tokens: str | None
+        self, key: tuple[str, ...], differs: Sequence[OptionChange], region: str
     ) -> tuple[dict[str, Any], str, str]:
         """All options that nodes from there should have, by all policies; which of those in question cannot
-        be had, since nodes from there should differ; and why optional tokens are left out: launches, with
-        `tokens` so far, would fail, or may."""
+        be had, since nodes from there should differ; and why optional tokens are left out: launches with
+        them fail, or may."""
         fields = self._everybody()[key]
         contested = sorted(one.field for one in differs if len(fields[one.field]) > 1)
         names = ", ".join(contested)
         message = f"other nodes from this source need another {names}: give this group its own source"
         target = {field: next(iter(values)) for field, values in fields.items() if len(values) == 1}
-        left, wants = "", target.get("httpTokens")
-        if wants != tokens and (left := self._refused(region, wants)[1]):
+        if left := self._refused(region, target.get("httpTokens"))[1]:
             del target["httpTokens"]
             left = left if any(one.field == "httpTokens" for one in differs) else ""
             left += "; the rest can be set without it" if left and len(differs) > 1 else ""

@@ -93,6 +93,15 @@ def of(
             False,
             id="the account's default is right",
         ),
+        pytest.param(
+            {"HttpPutResponseHopLimit": 1},
+            HOPS,
+            Account(Options(http_tokens="optional"), enforces=True),
+            "LaunchesFail",
+            f"httpPutResponseHopLimit is 1, should be 2; {FAIL}",
+            False,
+            id="a new version would get the account's own default",
+        ),
         pytest.param(SILENT, HOPS, Account(enforces=True), "Compliant", AMI, False, id="the AMI decides"),
         pytest.param(
             SILENT,
@@ -165,6 +174,19 @@ def test_no_command_for_a_node_class_breaks_launches() -> None:
     snapshot = known(classes={"default": Options(2, "required")}, accounts=ENFORCED)
     source = of(LOOSE, snapshot, POOL, **CLASS).groups[POOL]
     assert (source.state, source.mend, source.message) == ("Drifted", "", f"{TO_LOOSE}; {FAIL}")
+    snapshot = known(classes={"default": Options(1, "optional")}, accounts=ENFORCED)
+    source = of(HOPS, snapshot, POOL, **CLASS).groups[POOL]
+    assert (source.state, source.mend) == ("LaunchesFail", ""), "it would launch with optional tokens still"
+
+
+@pytest.mark.parametrize("node", [MINE, EKS])
+def test_what_a_node_group_of_eks_leaves_unset_is_not_the_accounts(node: Any) -> None:
+    for accounts in (ENFORCED, {}, {HERE: Account(Options(2, "optional"), enforces=True)}):
+        source = of(HOPS, known(template(SILENT), accounts=accounts), APPS, **node).groups[APPS]
+        assert (source.state, source.message) == ("Compliant", "")
+        source = of(HOPS, known(template({}), accounts=accounts), APPS, **node).groups[APPS]
+        assert source.state == ("Unset" if node is MINE else "EKSOwned")
+        assert "account" not in source.message
 
 
 REST = "; the rest can be set without it"

@@ -245,6 +245,13 @@ def test_an_account_that_enforces_imdsv2_is_not_asked_for_optional_tokens() -> N
         ("httpTokens", "BlockedByAccountPolicy", "no way")
     ]
     assert [write.options for write in made.writes] == [{"HttpPutResponseHopLimit": 2}], "the rest is set"
+    far = msgspec.structs.replace(one, instance="i-2", region="us-west-2")
+    free = {one.region: 9, far.region: 9}
+    made = enforce([one, far], inputs(loosening=open_all, enforced={one.region: "no way"}, free=free))
+    assert {write.region: write.options.get("HttpTokens") for write in made.writes} == {
+        one.region: None,
+        far.region: "optional",
+    }
     for enforced in ({one.region: ""}, {"us-west-2": "no way"}, {}):
         free = enforce([one], inputs(loosening=open_all, enforced=enforced))
         assert free.blocked == ()
