@@ -114,7 +114,8 @@ async def test_where_a_policy_wants_optional_tokens_the_account_may_decide(
 ) -> None:
     wants = {"options": Options(http_tokens="optional"), "selector": Selector(), **other}
     policies = [POLICY, Policy("other", 100, **wants)]
-    every = (node(3, NEAR), node(1, NEAR, zone="near", **IN_APPS), node(2, FAR))
+    others = (node(3, NEAR), node(4, NEAR, **IN_APPS))
+    every = (*others, node(1, NEAR, zone="near", **IN_APPS), node(2, FAR))
     nodes = [(one, instance_ref_of(one)) for one in every]
     await reader(Inventory(Regions(2).of)).gather(read(), policies, nodes)
     assert NO_SOURCES.optional == optional
