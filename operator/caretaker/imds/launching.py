@@ -99,7 +99,7 @@ class Account(msgspec.Struct, frozen=True):
     whom else, in words."""
 
     defaults: Options = Options()
-    enforces: bool | None = False
+    enforces: bool | None = None
     held: str = ""
 
     @property

@@ -48,15 +48,15 @@ _ORDER: Final[tuple[SourceState, ...]] = (
     "Ephemeral",
     "Compliant",
 )
-FIXABLE: Final = frozenset(("LaunchesFail", "Drifted", "Unset"))
-WRONG: Final = FIXABLE | {"IaCOwned", "EKSOwned"}
+COUNTED: Final = frozenset(("LaunchesFail", "Drifted", "Unset"))
+WRONG: Final = COUNTED | {"IaCOwned", "EKSOwned"}
 
 
 class Findings(msgspec.Struct, frozen=True):
     """A source for each group that has one. `wrong`, `unknown`: groups, as `kind/name: state`."""
 
     groups: Mapping[GroupName, SourceStatus] = {}
-    launch_templates: int = 0  # that are FIXABLE
+    launch_templates: int = 0  # in a state of COUNTED
     node_classes: int = 0
     wrong: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -86,8 +86,8 @@ def audit(
     shown = {group: _worst(sources) for group, sources in found.items()}
     return Findings(
         groups=shown,
-        launch_templates=_count(s.launch_template for s in shown.values() if s.state in FIXABLE),
-        node_classes=_count(s.node_class for s in shown.values() if s.state in FIXABLE),
+        launch_templates=_count(s.launch_template for s in shown.values() if s.state in COUNTED),
+        node_classes=_count(s.node_class for s in shown.values() if s.state in COUNTED),
         wrong=_names(shown, WRONG),
         unknown=_names(shown, frozenset(_ORDER) - WRONG - {"Compliant"}),
     )
@@ -255,7 +255,7 @@ class _SourceChecker:
             notes = dict.fromkeys(one.status.message for one in found.values() if one.status.message)
             worst = msgspec.structs.replace(worst, message="; ".join(notes))
         status = msgspec.structs.replace(worst, auto_scaling_group=name)
-        if status.state not in FIXABLE or any(one.no_command for one in found.values()):
+        if status.state not in COUNTED or any(one.no_command for one in found.values()):
             return status
         pinned = [ref for ref, one in found.items() if one.differs and not ref.moves]
         if pinned and group.stack:

@@ -112,8 +112,10 @@ def of(
             False,
             id="not set, and would fail",
         ),
-        pytest.param(OPEN, LOOSE, Account(), "Compliant", "", False, id="not enforced"),
-        pytest.param(CLOSED, LOOSE, Account(), "Drifted", TO_LOOSE, True, id="not enforced, a command"),
+        pytest.param(OPEN, LOOSE, Account(enforces=False), "Compliant", "", False, id="not enforced"),
+        pytest.param(
+            CLOSED, LOOSE, Account(enforces=False), "Drifted", TO_LOOSE, True, id="not enforced, a command"
+        ),
         pytest.param(OPEN, LOOSE, None, "Unknown", UNREAD, False, id="not read"),
         pytest.param(OPEN, HOPS, Account(enforces=None), "Unknown", UNCLEAR, False, id="an unknown value"),
         pytest.param(
@@ -224,7 +226,7 @@ def test_the_versions_of_a_mixed_group_that_can_be_set_are() -> None:
 
 
 def test_another_region_enforces_nothing_here() -> None:
-    accounts = {"us-east-1": Account(enforces=True), HERE: Account()}
+    accounts = {"us-east-1": Account(enforces=True), HERE: Account(enforces=False)}
     made = of(LOOSE, known(template(OPEN), group=of_group("1"), accounts=accounts))
     assert made.groups[SPOT].state == "Compliant"
 
