@@ -112,8 +112,8 @@ class DescribeTagsResult(TypedDict, total=False):
 
 class AccountDefaults(TypedDict, total=False):
     """Members of InstanceMetadataDefaultsResponse; an option without a preference is absent. ManagedBy:
-    account | declarative-policy, of which ManagedExceptionMessage is; HttpTokensEnforced: enabled |
-    disabled."""
+    account | declarative-policy; ManagedExceptionMessage: the text of that policy; HttpTokensEnforced:
+    enabled | disabled."""
 
     HttpTokens: str
     HttpPutResponseHopLimit: int

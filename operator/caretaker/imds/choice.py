@@ -28,7 +28,9 @@ from caretaker.imds.merge import DesiredOption
 from caretaker.imds.safety_checks import parameters
 
 ASKED: Final = 3  # instances in a dry run
-_ENDPOINT: Final = "httpEndpoint"
+# Previous values that are restored after all others, each by a call of its own, the last one first: an
+# account that enforces IMDSv2 refuses the whole call, and EC2 takes a disabled endpoint only alone.
+_ALONE: Final = (("httpTokens", "optional"), ("httpEndpoint", "disabled"))
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -249,8 +251,9 @@ class _Pick:
             if gave_back(attempt, canary.changes) or (state in BACK and not late):
                 self._restored(canary, one)
             return
-        if _ENDPOINT in desired and desired[_ENDPOINT].value == "disabled" and len(desired) > 1:
-            del desired[_ENDPOINT]  # EC2 takes it only alone: last
+        for field, last in _ALONE:
+            if field in desired and desired[field].value == last and len(desired) > 1:
+                del desired[field]
         options = parameters(desired, inputs.me, (), checked.observed)
         wait = max(attempt.not_before - inputs.now, 0.0) if attempt.options == options else 0.0
         # Until EC2 has confirmed the values, a call without an answer may have been made.

@@ -21,6 +21,7 @@ from caretaker.imds.resource import ParsedPolicy
 from caretaker.imds.verify import Verified
 
 SHOWN: Final = 3
+_DIFFER: Final = "nodes that come will not be as they should"
 # Reasons of Ready=False that end only by an action of the user.
 STALLING: Final = frozenset(
     (
@@ -227,13 +228,11 @@ def _sources(inputs: StatusInput, plan: Plan) -> ConditionState | None:
     if not found.groups:
         return None
     if failing := [f"{kind}/{name}" for (kind, name), s in found.groups.items() if s.state == "LaunchesFail"]:
-        return "False", Reason.LAUNCHES_FAIL, f"launches fail: {ENFORCES}: {_some(failing)}"
+        fail = f"launches of {_some(failing)} fail: {ENFORCES}"
+        rest = [name for name in found.wrong if not name.endswith(": LaunchesFail")]
+        return "False", Reason.LAUNCHES_FAIL, fail + (f"; {_DIFFER}: {_some(rest)}" if rest else "")
     if found.wrong:
-        return (
-            "False",
-            Reason.SOURCES_DRIFTED,
-            f"nodes that come will not be as they should: {_some(found.wrong)}",
-        )
+        return "False", Reason.SOURCES_DRIFTED, f"{_DIFFER}: {_some(found.wrong)}"
     if found.unknown:
         why = "; ".join(filter(None, (_some(found.unknown), _messages(inputs.source_problems))))
         return "Unknown", Reason.SOURCES_UNKNOWN, f"what launches these is not known: {why}"

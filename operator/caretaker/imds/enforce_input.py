@@ -69,7 +69,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     asked_ahead  instances of canaries -> time of the last probe request, if that is in the future
     unproved  (reason, message) of an unexpected result, or of a probe that cannot be used; ("", "") = none
     needed    group -> the hop limit that its pods need, as measured
-    enforced  region -> why EC2 refuses optional tokens, as far as known; "" = it does not
+    enforced  region -> why optional tokens are not sent; "" = they may be
     by_tag    a policy selects instances by the tag of their Auto Scaling group
     held      values of other policies in the last pass whose status was stored, by this process
     instances those of all Nodes

@@ -24,7 +24,7 @@ from caretaker.imds.inventory import Inventory, Region
 from caretaker.imds.launch_templates import LaunchResult, LaunchTemplateProvider
 from caretaker.imds.plan import Member, PlanInput, Policy
 from caretaker.imds.resource import ParsedPolicy, user_of
-from caretaker.imds.selection import selects
+from caretaker.imds.selection import names, selects
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.tasks import in_pieces
 
@@ -124,14 +124,28 @@ class PolicyReader:
 
         every = [policy.selector for policy in policies]
         own, max_age = await meant(spec.selector), mine.resync * self._inventory.scale
-        optional = {
-            member.ref.region
-            for policy in policies
-            if policy.options.http_tokens == "optional"
-            for member in await meant(policy.selector)
-            if policy.region in ("", member.ref.region)
-        }.intersection(member.ref.region for member in own)
+        optional = await _optional(policies, members, {member.ref.region for member in own})
         return await self._provider.get(spec.aws, own, lambda: meant(*every), max_age, optional)
+
+
+async def _optional(
+    policies: Sequence[Policy], members: Sequence[Member], regions: Collection[str]
+) -> set[str]:
+    """Those of the regions in which a policy wants optional tokens of a node. Each selector is asked once for
+    all nodes that no selector tells apart."""
+    loose = [policy for policy in policies if policy.options.http_tokens == "optional"]
+    keys = sorted({key for policy in loose for key in names(policy.selector)})
+    found, known = set[str](), set[tuple[object, ...]]()
+    async for member in in_pieces(members if loose else ()):
+        region, labels = member.ref.region, member.node.labels
+        if region in found or region not in regions:
+            continue
+        alike = (region, member.groups, *map(labels.get, keys))
+        here = [one.selector for one in loose if one.region in ("", region)] if alike not in known else []
+        known.add(alike)
+        if any(selects(one, labels, member.groups) for one in here):
+            found.add(region)
+    return found
 
 
 async def _wanted(spec: Spec, nodes: Sequence[NodeRef], changed: Collection[str]) -> dict[str, set[str]]:

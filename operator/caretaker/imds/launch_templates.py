@@ -29,12 +29,14 @@ from caretaker.imds.launching import (
     DEFAULTED,
     LATEST,
     STACK_TAG,
+    UNREAD,
     Account,
     LaunchSnapshot,
     ScalingGroup,
     Template,
     TemplateRef,
     account_of,
+    node_class_options,
     scaling_group,
     template_of,
 )
@@ -81,9 +83,17 @@ class _NodeClass(msgspec.Struct):
 
 
 class _Account(SharedRead):
-    """The account in a region; None = not known. A denial holds up no other read."""
+    """The account in a region. `last`: its last answer, None = there was none; `stale`: it has to be asked
+    again. A denial holds up no other read."""
 
-    known: Account | None = None
+    last: Account | None = None
+    stale = True
+
+    def refusal(self) -> str:
+        """By the last answer, also while the account cannot be asked again."""
+        if self.last is not None:
+            return self.last.refusal
+        return UNREAD if isinstance(self.problem, AwsError) and self.problem.transient else ""
 
 
 class _RegionCache(SharedRead):
@@ -98,7 +108,7 @@ class _RegionCache(SharedRead):
 
     def forget(self) -> None:
         """All is asked for again."""
-        self.groups, self.templates, self.asked, self.account.known = {}, {}, {}, None
+        self.groups, self.templates, self.asked, self.account.stale = {}, {}, {}, True
         self.at = time.monotonic()
 
     def of_groups(self, names: Iterable[str]) -> set[TemplateRef]:
@@ -128,7 +138,7 @@ class _RegionCache(SharedRead):
     def account_decides(self, needs: Needs) -> bool:
         """Whether a group launches from a version that leaves an option to the account, or anything from one
         with optional tokens, which the account may refuse."""
-        grouped = self.of_groups(self.groups)
+        grouped = self.of_groups(needs.groups)
         for ref in grouped | needs.refs:
             template = self.templates.get(ref.template)
             version = template.version(ref.version) if template is not None else None
@@ -183,6 +193,7 @@ class LaunchTemplateProvider:
         groups: dict[tuple[str, str], ScalingGroup | None] = {}
         templates: dict[tuple[str, str], Template | None] = {}
         accounts: dict[str, Account] = {}
+        refusals: dict[str, str] = {}
         problems: list[AwsError | ApiError] = []
         classes = None
         if any(own.classes for own in needs.values()):
@@ -192,13 +203,14 @@ class LaunchTemplateProvider:
         for region in sorted({*needs, *optional}):
             own = needs.get(region, Needs())
             tokens = region in optional or not loose.isdisjoint(own.classes)
-            cache = await self._region(aws, region, own, every, max_age, tokens=tokens)
+            cache, decides = await self._region(aws, region, own, every, max_age, tokens=tokens)
             groups |= {(region, name): group for name, group in cache.groups.items()}
             templates |= {(region, name): template for name, template in cache.templates.items()}
-            account = cache.account
-            accounts |= {region: account.known} if account.known is not None else {}
-            problems += [one for one in (cache.problem, account.problem) if one is not None]
-        return LaunchResult(LaunchSnapshot(groups, templates, classes, accounts), tuple(problems))
+            account, refusals[region] = cache.account, cache.account.refusal()
+            accounts |= {region: account.last} if account.last is not None and not account.stale else {}
+            failed = (cache.problem, account.problem if decides else None)
+            problems += [one for one in failed if one is not None]
+        return LaunchResult(LaunchSnapshot(groups, templates, classes, accounts, refusals), tuple(problems))
 
     def clear(self) -> None:
         """Another process may have changed everything."""
@@ -216,14 +228,14 @@ class LaunchTemplateProvider:
         max_age: float,
         *,
         tokens: bool,
-    ) -> _RegionCache:
-        """`tokens`: the account decides on optional ones."""
+    ) -> tuple[_RegionCache, bool]:
+        """And whether the account decides. `tokens`: it decides on optional ones."""
         spec = aws.within(region)
         user = user_of("")
         ec2, autoscaling = ClientKey.of(spec, "ec2", user=user), ClientKey.of(spec, "autoscaling", user=user)
         cache = self._caches.setdefault(ec2, _RegionCache())
         if not (own.groups or own.refs or tokens):
-            return cache
+            return cache, False
         async with cache.lock:
             if cache.due(max_age):
                 cache.forget()
@@ -236,10 +248,10 @@ class LaunchTemplateProvider:
                     own,
                     needs_of(await every()).get(region, own),
                 )
-            decides = cache.account.known is None and (tokens or cache.account_decides(own))
-            if decides and time.monotonic() >= cache.account.again_at:
+            decides = tokens or cache.account_decides(own)
+            if decides and cache.account.stale and time.monotonic() >= cache.account.again_at:
                 await self._ask_account(cache.account, self._ec2(ec2))
-        return cache
+        return cache, decides
 
     async def _ask(
         self, cache: _RegionCache, ec2: Ec2, autoscaling: AutoScaling, own: Needs, every: Needs
@@ -267,7 +279,8 @@ class LaunchTemplateProvider:
         problem: AwsError | None = None
         try:
             self.calls += 1
-            account.known = account_of((await ec2.get_instance_metadata_defaults())["AccountLevel"])
+            account.last = account_of((await ec2.get_instance_metadata_defaults())["AccountLevel"])
+            account.stale = False
         except AwsError as error:
             problem = error
         account.done(problem, self._scale)
@@ -355,7 +368,7 @@ class LaunchTemplateProvider:
                 if not error.not_found:
                     raise
                 continue
-            return {one.metadata.name: _options(one) for one in listed}
+            return {one.metadata.name: node_class_options(one.spec.metadata_options or {}) for one in listed}
         return {}
 
 
@@ -385,14 +398,3 @@ def _alike(member: Member) -> tuple[Any, ...]:
 
 def _absent(error: AwsError) -> bool:
     return error.not_found or error.invalid
-
-
-def _options(one: _NodeClass) -> Options:
-    """The options of its nodes. Karpenter sets instanceMetadataTags to disabled on all that it launches."""
-    given = {
-        field.replace("IPv6", "Ipv6"): value for field, value in (one.spec.metadata_options or {}).items()
-    }
-    try:
-        return msgspec.convert({**given, "instanceMetadataTags": "disabled"}, Options)
-    except msgspec.ValidationError:
-        return Options()  # of a later version of Karpenter: nothing that could be read

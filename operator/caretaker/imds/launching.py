@@ -32,6 +32,7 @@ DEFAULTED: Final = frozenset(
     ("HttpTokens", "HttpPutResponseHopLimit", "HttpEndpoint", "InstanceMetadataTags")
 )
 ENFORCES: Final = "the account enforces IMDSv2 (HttpTokensEnforced)"
+UNREAD: Final = f"it is not sent while it could not be read whether {ENFORCES}"
 _ENFORCED: Final = {"enabled": True, "disabled": False, "no-preference": False, "": False}
 _QUOTED: Final = 200  # characters of the organization's message
 # Set by CloudFormation on its resources (CloudFormation user guide, "Resource tag").
@@ -98,14 +99,14 @@ class Account(msgspec.Struct, frozen=True):
     whom else, in words."""
 
     defaults: Options = Options()
-    enforces: bool | None = False
+    enforces: bool | None = None
     held: str = ""
 
     @property
     def refusal(self) -> str:
         """Why EC2 refuses to change instances back to optional tokens; "" = it does not, as far as known."""
-        why = "; ".join(filter(None, (ENFORCES, self.held)))
-        return f"EC2 would refuse it: {why}; remove the option, or have that changed" if self.enforces else ""
+        why = f"EC2 would refuse it: {ENFORCES}; remove the option, or have that changed"
+        return "; ".join(filter(None, (why, self.held))) if self.enforces else ""
 
 
 class LaunchSnapshot(msgspec.Struct, frozen=True):
@@ -114,14 +115,14 @@ class LaunchSnapshot(msgspec.Struct, frozen=True):
     groups, templates  by (region, name or id)
     classes            Karpenter's EC2NodeClasses by name; None = not read
     accounts           by region that was read
-    problems           of each read that failed: its message
+    refusals           region -> why Enforce sends no optional tokens, by its last read; "" = it may
     """
 
     groups: Mapping[tuple[str, str], ScalingGroup | None] = {}
     templates: Mapping[tuple[str, str], Template | None] = {}
     classes: Mapping[str, Options] | None = None
     accounts: Mapping[str, Account] = {}
-    problems: tuple[str, ...] = ()
+    refusals: Mapping[str, str] = {}
 
 
 def account_of(found: AccountDefaults) -> Account:
@@ -132,7 +133,9 @@ def account_of(found: AccountDefaults) -> Account:
     held = ""
     if level.get("ManagedBy") == "declarative-policy":
         why = " ".join(level.get("ManagedExceptionMessage", "")[: 4 * _QUOTED].split())[:_QUOTED]
-        held = "a declarative policy of the organization holds the account's settings" + (why and f": {why}")
+        held = "a declarative policy of the organization holds the account's settings" + (
+            why and f': "{why}"'
+        )
     return Account(described_options(given), _ENFORCED.get(level.get("HttpTokensEnforced", "")), held)
 
 
@@ -140,12 +143,15 @@ def refused_launch(account: Account | None, tokens: str | None, ami: bool = Fals
     """Whether EC2 refuses launches with these tokens, None = not known; and that in words. `ami`: without
     tokens the AMI decides. `account` None: not read."""
     enforces = account.enforces if account is not None else None
-    if tokens is None and ami and enforces:
-        return False, f"launches fail unless the AMI requires tokens: {ENFORCES}"
-    if tokens != "optional" or enforces is False:
+    by_ami = tokens is None and ami and account is not None
+    if enforces is False or not (by_ami or tokens == "optional"):
         return False, ""
-    fails = "launches with httpTokens optional fail"
-    return enforces, f"{fails}: {ENFORCES}" if enforces else f"{fails} if {ENFORCES}, which could not be read"
+    fails = (
+        "launches fail unless the AMI requires tokens" if by_ami else "launches with httpTokens optional fail"
+    )
+    unclear = "which could not be read" if account is None else "whose value is not known"
+    why = f"{fails}: {ENFORCES}" if enforces else f"{fails}, if {ENFORCES}, {unclear}"
+    return False if by_ami else enforces, why
 
 
 def scaling_group(found: AutoScalingGroup) -> ScalingGroup:
@@ -190,3 +196,12 @@ def _version(found: LaunchTemplateVersion) -> Version:
     text = json.dumps(rest, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Version(found["VersionNumber"], block, digest, str(data.get("ImageId") or ""))
+
+
+def node_class_options(block: Mapping[str, Any]) -> Options:
+    """Of an EC2NodeClass. Karpenter sets instanceMetadataTags to disabled on all that it launches."""
+    given = {field.replace("IPv6", "Ipv6"): value for field, value in block.items()}
+    try:
+        return msgspec.convert({**given, "instanceMetadataTags": "disabled"}, Options)
+    except msgspec.ValidationError:
+        return Options()  # of a later version of Karpenter: nothing that could be read

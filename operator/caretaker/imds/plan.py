@@ -195,8 +195,7 @@ def _enforce_input(
         return None
     terms = (term for policy in plan_input.policies for term in policy.selector.groups)
     by_tag = any(term.kind == "AutoScalingGroup" for term in terms)
-    enforced = {region: one.refusal for region, one in plan_input.launching.accounts.items()}
-    options = dict(me.options.given())
+    options, enforced = dict(me.options.given()), plan_input.launching.refusals
     inputs = msgspec.structs.replace(inputs, options=options, by_tag=by_tag, enforced=enforced)
     if plan_input.probing is None or verified is None:
         return inputs
@@ -367,8 +366,8 @@ class _CheckCache:
         observed, ref = member.observed, member.ref
         compared = None
         if observed is not None:
-            tags = observed.managed, observed.tagged, observed.lost
-            compared = (observed.options, observed.state, observed.under_way, *tags)
+            more = observed.managed, observed.tagged, observed.lost
+            compared = (observed.options, observed.state, observed.under_way, *more)
         alike = (id(fields), ref.region, ref.skipped, compared)
         if alike not in self._known:
             unasked = self._plan_input.unasked.get(ref.region, "")

@@ -48,15 +48,15 @@ _ORDER: Final[tuple[SourceState, ...]] = (
     "Ephemeral",
     "Compliant",
 )
-FIXABLE: Final = frozenset(("LaunchesFail", "Drifted", "Unset"))
-WRONG: Final = FIXABLE | {"IaCOwned", "EKSOwned"}
+COUNTED: Final = frozenset(("LaunchesFail", "Drifted", "Unset"))
+WRONG: Final = COUNTED | {"IaCOwned", "EKSOwned"}
 
 
 class Findings(msgspec.Struct, frozen=True):
     """A source for each group that has one. `wrong`, `unknown`: groups, as `kind/name: state`."""
 
     groups: Mapping[GroupName, SourceStatus] = {}
-    launch_templates: int = 0  # that are FIXABLE
+    launch_templates: int = 0  # in a state of COUNTED
     node_classes: int = 0
     wrong: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -86,8 +86,8 @@ def audit(
     shown = {group: _worst(sources) for group, sources in found.items()}
     return Findings(
         groups=shown,
-        launch_templates=_count(s.launch_template for s in shown.values() if s.state in FIXABLE),
-        node_classes=_count(s.node_class for s in shown.values() if s.state in FIXABLE),
+        launch_templates=_count(s.launch_template for s in shown.values() if s.state in COUNTED),
+        node_classes=_count(s.node_class for s in shown.values() if s.state in COUNTED),
         wrong=_names(shown, WRONG),
         unknown=_names(shown, frozenset(_ORDER) - WRONG - {"Compliant"}),
     )
@@ -171,12 +171,12 @@ class _SourceChecker:
             return SourceStatus(state, node_class=name, message=refusal)
         # Karpenter has no such field, and sets it to disabled on all that it launches.
         cannot = [one for one in differs if one.field == "instanceMetadataTags"]
-        target, contested = self._target(("class", name), differs)
+        target, contested, left = self._target(("class", name), differs, launch.region)
         target.pop("instanceMetadataTags", None)
         refused = self._refused(launch.region, target.get("httpTokens", tokens))[1]
         why = cannot and "an EC2NodeClass cannot set instanceMetadataTags"
-        message = _joined(differences(differs), why, contested, refusal, refused)
-        if contested or refused or len(cannot) == len(differs):
+        message = _joined(differences(differs), why, contested, refusal, refused, left)
+        if contested or refused or not any(one.field in target for one in differs):
             return SourceStatus(state, node_class=name, message=message)
         message += "; Karpenter then replaces all nodes of the class"
         command = patch_node_class(name, target)
@@ -255,7 +255,7 @@ class _SourceChecker:
             notes = dict.fromkeys(one.status.message for one in found.values() if one.status.message)
             worst = msgspec.structs.replace(worst, message="; ".join(notes))
         status = msgspec.structs.replace(worst, auto_scaling_group=name)
-        if status.state not in FIXABLE or any(one.no_command for one in found.values()):
+        if status.state not in COUNTED or any(one.no_command for one in found.values()):
             return status
         pinned = [ref for ref, one in found.items() if one.differs and not ref.moves]
         if pinned and group.stack:
@@ -268,7 +268,8 @@ class _SourceChecker:
             if where == region and other is not None and moving.intersection(other.templates)
         }
         wrong = {ref: one.new for ref, one in found.items() if one.differs}
-        return msgspec.structs.replace(status, mend=group_commands(region, group, wrong, {name} | followers))
+        mend = group_commands(region, group, wrong, {name} | followers) if wrong else ""
+        return msgspec.structs.replace(status, mend=mend)
 
     # ---------------------------------------------------------------- launch templates
 
@@ -305,27 +306,35 @@ class _SourceChecker:
         if inherits and account is None and unset:
             message = _joined(shown, "the account's defaults could not be read", refusal)
             return _Launched(msgspec.structs.replace(of, state="Unknown", message=message))
-        target, contested = self._target(("template", *key, ref.version), differs)
+        target, contested, left = self._target(("template", *key, ref.version), differs, region)
         new = NewVersion(template, version, target).reusing()
         contested = contested or self._displaced((*key, ref.version), new, defaults)
         refused = self._refused(region, new.block.get("HttpTokens") or defaults.http_tokens)[1]
-        message = _joined(shown, _follow(ref), contested, refusal, refused)
+        message = _joined(shown, _follow(ref), contested, refusal, refused, left)
         if template.stack:
             owner = f"it belongs to CloudFormation stack {template.stack}: change that"
-            message = _joined(shown, owner, refusal, refused)
+            message = _joined(shown, owner, refusal, refused, left)
             of = msgspec.structs.replace(of, state=_owned(of.state))
         of = msgspec.structs.replace(of, message=message)
-        return _Launched(of, differs, new, no_command=bool(contested or template.stack or refused))
+        mended = differs if any(one.field in target for one in differs) else ()
+        return _Launched(of, mended, new, no_command=bool(contested or template.stack or refused))
 
-    def _target(self, key: tuple[str, ...], differs: Sequence[OptionChange]) -> tuple[dict[str, Any], str]:
-        """All options that nodes from there should have, by all policies; and which of those in question
-        cannot be had, since nodes from there should differ."""
+    def _target(
+        self, key: tuple[str, ...], differs: Sequence[OptionChange], region: str
+    ) -> tuple[dict[str, Any], str, str]:
+        """All options that nodes from there should have, by all policies; which of those in question cannot
+        be had, since nodes from there should differ; and why optional tokens are left out: launches with
+        them fail, or may."""
         fields = self._everybody()[key]
         contested = sorted(one.field for one in differs if len(fields[one.field]) > 1)
         names = ", ".join(contested)
         message = f"other nodes from this source need another {names}: give this group its own source"
         target = {field: next(iter(values)) for field, values in fields.items() if len(values) == 1}
-        return target, message if contested else ""
+        if left := self._refused(region, target.get("httpTokens"))[1]:
+            del target["httpTokens"]
+            left = left if any(one.field == "httpTokens" for one in differs) else ""
+            left += "; the rest can be set without it" if left and len(differs) > 1 else ""
+        return target, message if contested else "", left
 
     def _everybody(self) -> Mapping[tuple[str, ...], Mapping[str, set[Any]]]:
         """The desired options of all policies, by source: see targets()."""
@@ -359,7 +368,8 @@ class _SourceChecker:
 
 
 class _Launched(msgspec.Struct, frozen=True):
-    """A launch template by one reference. `no_command`: none can fix it."""
+    """A launch template by one reference. `differs`: () = there is nothing to set; `no_command`: none can
+    fix it."""
 
     status: SourceStatus
     differs: tuple[OptionChange, ...] = ()

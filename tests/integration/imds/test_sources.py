@@ -324,7 +324,7 @@ async def test_an_account_that_enforces_imdsv2_refuses_what_the_command_then_men
     found = await loose.when(lambda f: states(f) == {"spot": "LaunchesFail"})
     assert "mend" not in sources(found)["spot"]
     told = await loose.condition("SourcesCompliant", "False", "LaunchesFail")
-    assert told["message"] == f"launches fail: {ENFORCES}: AutoScalingGroup/spot"
+    assert told["message"] == f"launches of AutoScalingGroup/spot fail: {ENFORCES}"
     with pytest.raises(ControlError, match="can't launch instances with IMDSv1"):
         control.add_nodes(1, group="spot")
     await loose.delete()

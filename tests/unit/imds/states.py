@@ -38,15 +38,14 @@ def view(status: Status = NEW, **more: object) -> StatusInput:
 SOURCE = ("AutoScalingGroup", "a")
 
 
-def sourced(state: SourceState, **more: object) -> Plan:
-    wrong = state in WRONG
-    said = (f"AutoScalingGroup/a: {state}",)
+def sourced(*states: SourceState, **more: object) -> Plan:
+    said = {state: f"AutoScalingGroup/{name}: {state}" for name, state in zip("ab", states, strict=False)}
     return Plan(
         summary=Summary(nodes=3, compliant=3),
         sources=Findings(
-            {SOURCE: SourceStatus(state)},
-            wrong=said if wrong else (),
-            unknown=() if wrong or state == "Compliant" else said,
+            {(SOURCE[0], name): SourceStatus(state) for name, state in zip("ab", states, strict=False)},
+            wrong=tuple(said[state] for state in states if state in WRONG),
+            unknown=tuple(said[state] for state in states if state not in WRONG | {"Compliant"}),
         ),
         **more,  # type: ignore[arg-type]
     )
@@ -72,7 +71,7 @@ CASES = {
     ),
     "a source whose launches the account refuses": (
         view(),
-        sourced("LaunchesFail"),
+        sourced("LaunchesFail", "Drifted"),
         {**WELL, "SourcesCompliant": "False LaunchesFail"},
     ),
     "a source that is nothing to look at": (

@@ -20,17 +20,24 @@ HOPS = Options(2)
 LOOSE, TIGHT = Options(2, "optional"), Options(2, "required")
 ENFORCES = "the account enforces IMDSv2 (HttpTokensEnforced)"
 FAIL = f"launches with httpTokens optional fail: {ENFORCES}"
-UNREAD = f"launches with httpTokens optional fail if {ENFORCES}, which could not be read"
+UNREAD = f"launches with httpTokens optional fail, if {ENFORCES}, which could not be read"
+UNCLEAR = UNREAD.replace("which could not be read", "whose value is not known")
 AMI = f"launches fail unless the AMI requires tokens: {ENFORCES}"
 TO_LOOSE = "httpTokens is required, should be optional"
 ENFORCED = {HERE: Account(enforces=True)}
 
 
-def of(want: Options, known: LaunchSnapshot, group: tuple[str, str] = SPOT, **node: Any) -> Findings:
-    """What a policy finds that wants these options of one node."""
+def of(
+    want: Options,
+    known: LaunchSnapshot,
+    group: tuple[str, str] = SPOT,
+    other: Options = HOPS,
+    **node: Any,
+) -> Findings:
+    """What a policy finds that wants these options of one node, of which a lower one wants the `other`."""
     observed = node.pop("observed", None) or ObservedInstance(Options(), group="spot")
     node_sources = NodeSources()
-    fields = merge([PolicyOptions("me", 100, want)])
+    fields = merge([PolicyOptions("me", 100, want), PolicyOptions("other", 90, other)])
     node_sources.add((group,), InstanceRef("i-1", HERE, **node), observed, fields)
     return audit(node_sources, tuple, known, "me", frozenset(field for field, _ in want.given()))
 
@@ -86,6 +93,15 @@ def of(want: Options, known: LaunchSnapshot, group: tuple[str, str] = SPOT, **no
             False,
             id="the account's default is right",
         ),
+        pytest.param(
+            {"HttpPutResponseHopLimit": 1},
+            HOPS,
+            Account(Options(http_tokens="optional"), enforces=True),
+            "LaunchesFail",
+            f"httpPutResponseHopLimit is 1, should be 2; {FAIL}",
+            False,
+            id="a new version would get the account's own default",
+        ),
         pytest.param(SILENT, HOPS, Account(enforces=True), "Compliant", AMI, False, id="the AMI decides"),
         pytest.param(
             SILENT,
@@ -96,10 +112,22 @@ def of(want: Options, known: LaunchSnapshot, group: tuple[str, str] = SPOT, **no
             False,
             id="not set, and would fail",
         ),
-        pytest.param(OPEN, LOOSE, Account(), "Compliant", "", False, id="not enforced"),
-        pytest.param(CLOSED, LOOSE, Account(), "Drifted", TO_LOOSE, True, id="not enforced, a command"),
+        pytest.param(OPEN, LOOSE, Account(enforces=False), "Compliant", "", False, id="not enforced"),
+        pytest.param(
+            CLOSED, LOOSE, Account(enforces=False), "Drifted", TO_LOOSE, True, id="not enforced, a command"
+        ),
         pytest.param(OPEN, LOOSE, None, "Unknown", UNREAD, False, id="not read"),
-        pytest.param(OPEN, HOPS, Account(enforces=None), "Unknown", UNREAD, False, id="an unknown value"),
+        pytest.param(OPEN, HOPS, Account(enforces=None), "Unknown", UNCLEAR, False, id="an unknown value"),
+        pytest.param(
+            SILENT,
+            HOPS,
+            Account(enforces=None),
+            "Compliant",
+            UNCLEAR.replace("with httpTokens optional fail", "fail unless the AMI requires tokens"),
+            False,
+            id="an unknown value, and the AMI decides",
+        ),
+        pytest.param(SILENT, HOPS, None, "Compliant", "", False, id="not read, and not its option"),
         pytest.param(CLOSED, LOOSE, None, "Drifted", f"{TO_LOOSE}; {UNREAD}", False, id="unread, no command"),
         pytest.param(CLOSED, TIGHT, None, "Compliant", "", False, id="not read, and does not matter"),
         pytest.param(
@@ -148,10 +176,57 @@ def test_no_command_for_a_node_class_breaks_launches() -> None:
     snapshot = known(classes={"default": Options(2, "required")}, accounts=ENFORCED)
     source = of(LOOSE, snapshot, POOL, **CLASS).groups[POOL]
     assert (source.state, source.mend, source.message) == ("Drifted", "", f"{TO_LOOSE}; {FAIL}")
+    snapshot = known(classes={"default": Options(1, "optional")}, accounts=ENFORCED)
+    source = of(HOPS, snapshot, POOL, **CLASS).groups[POOL]
+    assert (source.state, source.mend) == ("LaunchesFail", ""), "it would launch with optional tokens still"
+
+
+@pytest.mark.parametrize("node", [MINE, EKS])
+def test_what_a_node_group_of_eks_leaves_unset_is_not_the_accounts(node: Any) -> None:
+    for accounts in (ENFORCED, {}, {HERE: Account(Options(2, "optional"), enforces=True)}):
+        source = of(HOPS, known(template(SILENT), accounts=accounts), APPS, **node).groups[APPS]
+        assert (source.state, source.message) == ("Compliant", "")
+        source = of(HOPS, known(template({}), accounts=accounts), APPS, **node).groups[APPS]
+        assert source.state == ("Unset" if node is MINE else "EKSOwned")
+        assert "account" not in source.message
+
+
+REST = "; the rest can be set without it"
+
+
+@pytest.mark.parametrize(("accounts", "why"), [(ENFORCED, FAIL), ({}, UNREAD)])
+@pytest.mark.parametrize(("group", "node"), [(SPOT, {}), (APPS, MINE), (POOL, CLASS)])
+def test_an_option_that_would_break_launches_withholds_no_command_for_another_one(
+    accounts: Any, why: str, group: tuple[str, str], node: Any
+) -> None:
+    """Whether this policy wants it or another one."""
+    low = {**CLOSED, "HttpPutResponseHopLimit": 1}
+    launching = known(
+        template(low), group=of_group("1"), classes={"default": Options(1, "required")}, accounts=accounts
+    )
+    hop, tokens = "httpPutResponseHopLimit is 1, should be 2", f", {TO_LOOSE}; {why}{REST}"
+    for mine, message in ((LOOSE, hop + tokens), (HOPS, hop)):
+        source = of(mine, launching, group, LOOSE, **node).groups[group]
+        follows = source.message.removeprefix(message)
+        assert (source.state, follows) in (
+            ("Drifted", ""),
+            ("Drifted", "; EKS then replaces all nodes of the node group"),
+            ("Drifted", "; Karpenter then replaces all nodes of the class"),
+        )
+        assert 'opLimit":2' in source.mend
+        assert "optional" not in source.mend
+
+
+def test_the_versions_of_a_mixed_group_that_can_be_set_are() -> None:
+    refs = tuple(TemplateRef("lt-1", number) for number in ("1", "2"))
+    one = template({**CLOSED, "HttpPutResponseHopLimit": 1}, CLOSED)
+    group = ScalingGroup("spot", refs, mixed=True)
+    source = of(LOOSE, known(one, group=group, accounts=ENFORCED)).groups[SPOT]
+    assert (source.state, "update-auto-scaling-group" in source.mend) == ("Drifted", True)
 
 
 def test_another_region_enforces_nothing_here() -> None:
-    accounts = {"us-east-1": Account(enforces=True), HERE: Account()}
+    accounts = {"us-east-1": Account(enforces=True), HERE: Account(enforces=False)}
     made = of(LOOSE, known(template(OPEN), group=of_group("1"), accounts=accounts))
     assert made.groups[SPOT].state == "Compliant"
 
@@ -208,7 +283,7 @@ def test_who_holds_the_accounts_settings_is_told_where_they_are_named(
         ({"ManagedBy": "declarative-policy"}, f"; {HELD}"),
         (
             {"ManagedBy": "declarative-policy", "ManagedExceptionMessage": "ask\n the  platform team"},
-            f"; {HELD}: ask the platform team",
+            f'; {HELD}: "ask the platform team"',
         ),
     ):
         accounts = {HERE: account_of({**level, **by})}
@@ -218,7 +293,7 @@ def test_who_holds_the_accounts_settings_is_told_where_they_are_named(
 
 def test_who_holds_them_is_not_told_where_they_do_not_matter() -> None:
     held = account_of({"ManagedBy": "declarative-policy", "ManagedExceptionMessage": "x" * 4096})
-    assert len(held.held) <= len(HELD) + 2 + 200
+    assert len(held.held) <= len(HELD) + 4 + 200
     drifted = known(template({**CLOSED, "HttpPutResponseHopLimit": 1}), group=of_group("1"))
     accounts = {HERE: held}
     source = of(HOPS, LaunchSnapshot(drifted.groups, drifted.templates, accounts=accounts)).groups[SPOT]

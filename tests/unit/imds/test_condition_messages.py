@@ -40,8 +40,8 @@ MESSAGES = {
     },
     "a source whose launches the account refuses": {
         **WELL,
-        "SourcesCompliant": "launches fail: the account enforces IMDSv2 (HttpTokensEnforced): "
-        "AutoScalingGroup/a",
+        "SourcesCompliant": "launches of AutoScalingGroup/a fail: the account enforces IMDSv2 "
+        "(HttpTokensEnforced); nodes that come will not be as they should: AutoScalingGroup/b: Drifted",
     },
     "a source that is nothing to look at": {**WELL, "SourcesCompliant": f"{ABOUT}: Unsupported"},
     "sources may not be looked at, the nodes were": {

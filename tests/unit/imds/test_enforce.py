@@ -245,6 +245,13 @@ def test_an_account_that_enforces_imdsv2_is_not_asked_for_optional_tokens() -> N
         ("httpTokens", "BlockedByAccountPolicy", "no way")
     ]
     assert [write.options for write in made.writes] == [{"HttpPutResponseHopLimit": 2}], "the rest is set"
+    far = msgspec.structs.replace(one, instance="i-2", region="us-west-2")
+    free = {one.region: 9, far.region: 9}
+    made = enforce([one, far], inputs(loosening=open_all, enforced={one.region: "no way"}, free=free))
+    assert {write.region: write.options.get("HttpTokens") for write in made.writes} == {
+        one.region: None,
+        far.region: "optional",
+    }
     for enforced in ({one.region: ""}, {"us-west-2": "no way"}, {}):
         free = enforce([one], inputs(loosening=open_all, enforced=enforced))
         assert free.blocked == ()
@@ -848,9 +855,19 @@ def test_a_failed_canary_is_given_back_where_that_is_asked_for() -> None:
     made = enforce(every, inputs(canary=lost, on_failure="Restore"))
     assert (made.phase, made.breaker and made.breaker.reason) == ("BreakerOpen", "CanaryLost")
     assert {one.instance: dict(one.options) for one in made.writes} == {
-        "i-2": {"HttpPutResponseHopLimit": 1, "HttpTokens": "optional"},
+        "i-2": {"HttpPutResponseHopLimit": 1},
         "i-3": {"HttpPutResponseHopLimit": 1},
     }
+    half = [found(2, Options(1, "required", "enabled")), *every[1:]]
+    made = enforce(half, inputs(canary=made.canary, **RESTORE))
+    options = {one.instance: dict(one.options) for one in made.writes}
+    assert options["i-2"] == {"HttpTokens": "optional"}, "which an account that enforces IMDSv2 refuses"
+    shut = (FieldChange("httpEndpoint", "disabled", "enabled"), CLOSE)
+    lost = canaries(canary("Soaking", 1, 2, changes=shut))
+    want = PolicyOptions(ME, 100, Options(None, "required", "enabled"))
+    every = [found(2, Options(2, "required", "enabled"), mine=want)]
+    made = enforce(every, inputs(canary=lost, on_failure="Restore"))
+    assert [dict(one.options) for one in made.writes] == [{"HttpEndpoint": "disabled"}]
 
 
 def test_what_was_read_as_given_back_is_not_given_back_again() -> None:

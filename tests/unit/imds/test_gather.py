@@ -11,6 +11,7 @@ from caretaker.api.imds import (
     ChangedGroup,
     ChangedInstance,
     FieldChange,
+    GroupTerm,
     LabelSelector,
     Options,
     Selector,
@@ -73,6 +74,7 @@ class _NoSources:
 
 
 NO_SOURCES: Any = _NoSources()
+APPS, IN_APPS = GroupTerm("EKSManagedNodegroup", ("apps",)), {"eks.amazonaws.com/nodegroup": "apps"}
 POLICY = Policy("p", 100, Options(2), Selector(), enforces=True)
 
 
@@ -104,6 +106,7 @@ async def test_an_instance_that_was_not_told_whole_is_told_to_be_asked_for_again
         pytest.param({}, {NEAR, FAR}, id="another policy"),
         pytest.param({"region": FAR}, {FAR}, id="in its region"),
         pytest.param({"selector": Selector(LabelSelector({"zone": "near"}))}, {NEAR}, id="of its nodes"),
+        pytest.param({"selector": Selector(groups=(APPS,))}, {NEAR}, id="of its group"),
     ],
 )
 async def test_where_a_policy_wants_optional_tokens_the_account_may_decide(
@@ -111,11 +114,44 @@ async def test_where_a_policy_wants_optional_tokens_the_account_may_decide(
 ) -> None:
     wants = {"options": Options(http_tokens="optional"), "selector": Selector(), **other}
     policies = [POLICY, Policy("other", 100, **wants)]
-    nodes = [(one, instance_ref_of(one)) for one in (node(1, NEAR, zone="near"), node(2, FAR))]
+    others = (node(3, NEAR), node(4, NEAR, **IN_APPS))
+    every = (*others, node(1, NEAR, zone="near", **IN_APPS), node(2, FAR))
+    nodes = [(one, instance_ref_of(one)) for one in every]
     await reader(Inventory(Regions(2).of)).gather(read(), policies, nodes)
     assert NO_SOURCES.optional == optional
+    mine = msgspec.structs.replace(read(), spec=Spec(Options(2), selector=Selector(groups=(APPS,))))
+    await reader(Inventory(Regions(2).of)).gather(mine, policies, nodes)
+    assert NO_SOURCES.optional == optional & {NEAR}, "where the policy has nodes"
     await reader(Inventory(Regions(1).of)).gather(read(region=FAR), policies, nodes)
     assert NO_SOURCES.optional == optional & {FAR}
+
+
+class _Labels(dict[str, str]):
+    """They count how often they are read."""
+
+    reads = 0
+
+    def get(self, *given: Any) -> Any:
+        _Labels.reads += 1
+        return super().get(*given)
+
+
+async def test_each_policy_that_wants_optional_tokens_looks_once_at_nodes_that_are_alike() -> None:
+    def policies(options: Options) -> list[Policy]:
+        nobody = Selector(LabelSelector({"zone": "near", "team": "x"}))
+        return [POLICY, *(Policy(f"p{number}", 100, options, nobody) for number in range(50))]
+
+    nodes = [
+        (msgspec.structs.replace(one, labels=_Labels(one.labels)), instance_ref_of(one))
+        for one in (node(number, NEAR, zone="near") for number in range(200))
+    ]
+    reads = []
+    for options in (Options(2), Options(2, "optional")):
+        before = _Labels.reads
+        await reader(Inventory(Regions(1).of)).gather(read(), policies(options), nodes)
+        reads.append(_Labels.reads - before)
+    assert NO_SOURCES.optional == set()
+    assert reads[1] - reads[0] <= 200 * 2 + 50 * 2, "two labels of a node, and two for each policy"
 
 
 async def test_a_region_that_is_not_meant_is_not_asked() -> None:

@@ -40,6 +40,7 @@ ENDING = AwsError(ErrorClass.IN_PROGRESS, "IncorrectInstanceState")
 UNKNOWN = AwsError(ErrorClass.UNKNOWN_OUTCOME, "Timeout")
 GONE = AwsError(ErrorClass.NOT_FOUND, "InvalidInstanceID.NotFound")
 OTHER_ACCOUNT = Identity(None, "arn:aws:iam::444455556666:role/a")
+ENFORCED = "You can't launch instances with IMDSv1 because httpTokensEnforced is enabled for this account."
 ORGANIZATION = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation", "by a service control policy")
 
 
@@ -351,6 +352,20 @@ async def test_what_the_organization_forbids_waits_for_the_resync(clock: Clock) 
     assert state.attempts["i-0"].trouble[0] == "BlockedByAccountPolicy"
     assert state.attempts["i-0"].not_before == 1_000.0 + 900.0
     assert state.permission.dry_runs.stopped is None
+
+
+@pytest.mark.parametrize(("told", "named"), [(ENFORCED, True), ("Not so.", False)])
+async def test_an_account_that_enforces_imdsv2_is_named_in_our_words(
+    clock: Clock, told: str, named: bool
+) -> None:
+    world = World()
+    world.ec2.answer = lambda _: AwsError(ErrorClass.INVALID_REQUEST, "UnsupportedOperation", told)
+    state = await world.send()
+    reason, message = state.attempts["i-0"].trouble
+    assert (reason, "the account enforces IMDSv2 (HttpTokensEnforced)" in message) == (
+        "BlockedByAccountPolicy",
+        named,
+    )
 
 
 async def test_without_an_answer_it_is_not_known(clock: Clock) -> None:

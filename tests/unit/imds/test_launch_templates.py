@@ -25,6 +25,7 @@ GOOD = {
     "HttpEndpoint": "enabled",
     "InstanceMetadataTags": "disabled",
 }
+THROTTLED = AwsError(ErrorClass.THROTTLED, "RequestLimitExceeded")
 DENIED = AwsError(ErrorClass.ACCESS_DENIED, "UnauthorizedOperation")
 
 
@@ -383,6 +384,56 @@ async def test_an_account_that_could_not_be_read_is_waited_out(
     cloud.errors.clear()
     found = await get(provider, member(), optional=(HERE,))
     assert (found.problems, [*found.launching.accounts]) == ((), [HERE])
+
+
+def refusals(found: LaunchResult) -> str:
+    (told,) = found.launching.refusals.values()
+    return told
+
+
+async def test_the_last_answer_of_the_account_counts_while_it_cannot_be_asked_again(
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock
+) -> None:
+    cloud.defaults = {"HttpTokensEnforced": "enabled"}
+    first = await get(provider, member(), optional=(HERE,))
+    assert "the account enforces IMDSv2" in refusals(first)
+    for error in (THROTTLED, DENIED):
+        clock.now += FRESH
+        cloud.errors["defaults"] = error
+        found = await get(provider, member(), optional=(HERE,))
+        assert (found.problems, found.launching.accounts) == ((error,), {}), "its sources are not known"
+        assert refusals(found) == refusals(first), "no optional tokens are sent"
+    cloud.errors, cloud.defaults = {}, {}
+    clock.now += FRESH
+    found = await get(provider, member(), optional=(HERE,))
+    assert (found.problems, refusals(found)) == ((), "")
+
+
+@pytest.mark.parametrize(("error", "held"), [(THROTTLED, True), (DENIED, False)])
+async def test_before_its_first_answer_optional_tokens_wait_for_a_read_that_may_succeed_by_itself(
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock, error: AwsError, held: bool
+) -> None:
+    cloud.errors["defaults"] = error
+    for _ in range(3):
+        found = await get(provider, member(), optional=(HERE,))
+        assert ("not sent while it could not be read" in refusals(found)) == held
+        clock.now += 10
+    cloud.errors.clear()
+    clock.now += FRESH
+    assert refusals(await get(provider, member(), optional=(HERE,))) == ""
+
+
+async def test_a_read_that_is_needed_no_more_is_no_problem(
+    provider: LaunchTemplateProvider, cloud: Cloud, clock: Clock
+) -> None:
+    cloud.groups, cloud.errors["defaults"] = {"a": ("lt-1", "$Latest"), "b": ("lt-1", "2")}, DENIED
+    cloud.unset = {2}
+    assert (await get(provider, member(group="a"), optional=(HERE,))).problems == (DENIED,)
+    a, b = member(group="a"), member(group="b")
+    for mine, problems in ((a, ()), (KARPENTER, ()), (b, (DENIED,)), (a, ())):
+        assert (await get(provider, mine)).problems == problems
+    clock.now += FRESH
+    assert (await get(provider, member(group="a"))).problems == ()
 
 
 async def test_each_region_has_defaults_of_its_own(cloud: Cloud, clock: Clock) -> None:

@@ -31,6 +31,7 @@ from caretaker.imds.change_attempts import ChangeAttempt, failed
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.enforce_input import EnforceInput
 from caretaker.imds.instance_ref import InstanceRef, instance_ref_of
+from caretaker.imds.launching import LaunchSnapshot
 from caretaker.imds.plan import Member, Plan, PlanInput, Policy, desired, plan
 from caretaker.imds.probe import Finding, ProbeState
 from caretaker.imds.verify import Probing
@@ -218,6 +219,20 @@ def test_a_policy_for_another_region_wins_nothing_here() -> None:
     assert made.summary.overridden == 1
     audit = planned(both, TWO, three("far", region="us-east-1"))
     assert audit.summary == Summary(nodes=2, compliant=1, drifted=1, overridden=1)
+
+
+def test_optional_tokens_are_not_sent_in_the_regions_whose_account_refuses_them() -> None:
+    """Of the same kind and group, and the same for the rest."""
+    far = node(2, provider="aws:///us-east-1a/i-00000002")
+    both = [member(one, Options(2, "required")) for one in (node(1), far)]
+    loose = Policy("two", 100, Options(2, "optional"), Selector(), enforces=True)
+    inputs = msgspec.structs.replace(ENFORCING, loosening=("Tokens",), free={"eu-west-1": 9, "us-east-1": 9})
+    for refusing, other in (("eu-west-1", "us-east-1"), ("us-east-1", "eu-west-1")):
+        launching = LaunchSnapshot(refusals={refusing: "no way", other: ""})
+        made = planned(both, loose, enforce_input=inputs, launching=launching)
+        assert made.enforced is not None
+        assert [write.region for write in made.enforced.writes] == [other]
+        assert [why.message for _, why in made.enforced.blocked] == ["no way"]
 
 
 def test_one_of_which_no_tags_are_told_is_unknown_beside_its_like_and_is_sent_nothing() -> None:

@@ -44,7 +44,7 @@ def known(*templates: Any, group: ScalingGroup | None = None, **more: Any) -> La
     return LaunchSnapshot(
         {} if group is None else {(HERE, group.name): group},
         {(HERE, one.id): one for one in templates},
-        **{"accounts": {region: Account(one) for region, one in defaults.items()}, **more},
+        **{"accounts": {region: Account(one, enforces=False) for region, one in defaults.items()}, **more},
     )
 
 
