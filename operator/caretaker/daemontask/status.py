@@ -228,7 +228,8 @@ def requeue_after(plan: Plan, outcome: Outcome, *, planned: float, now: float) -
     flush_at = outcome.flush_at
     refused = outcome.refusal.reason if outcome.refusal is not None else ""
     if refused and outcome.more:
-        return REFUSED_DELAY  # the rest may be refused again
+        # The rest may be refused again; a gate is not of it.
+        return min(REFUSED_DELAY, max(outcome.open_at - now, MIN_DELAY)) if outcome.open_at else REFUSED_DELAY
     # A start that is due now follows from a record of this pass. It waits for the next write of the ledger,
     # if one is put off; and for the backoff where the write, or the start after it, was refused, as it stays
     # due all the while. A Pod that may not be deleted does not delay it.
