@@ -5,6 +5,7 @@ Outcome, times) -> the seconds until the next pass.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
@@ -194,6 +195,14 @@ def gate_status(snapshot: Snapshot, plan: Plan, opened: Collection[str] = ()) ->
         return None
     excluded = sum(1 for report in plan.nodes.gated if report.decision.state == "excluded")
     return GateStatus(gate, len(plan.nodes.gated) - len(opened), excluded)
+
+
+def gated_by_state(plan: Plan, status: Status) -> Counter[str]:
+    """The nodes of status.nodeGate.gatedNodes."""
+    counts = Counter[str](report.decision.state for report in plan.nodes.gated)
+    if status.node_gate is not None:
+        counts["succeeded"] -= len(plan.nodes.gated) - status.node_gate.gated_nodes  # opened by this pass
+    return counts
 
 
 def _failed_node(snapshot: Snapshot, report: NodeReport) -> FailedNode:

@@ -11,7 +11,7 @@ from caretaker.daemontask.gate_control import opening
 from caretaker.daemontask.plan import BATCH, plan
 from caretaker.daemontask.pods import PodEncoder, Start, build, revision_of
 from caretaker.daemontask.snapshot import WriteRefusal
-from caretaker.daemontask.status import requeue_after, status_of
+from caretaker.daemontask.status import gated_by_state, requeue_after, status_of
 from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import SpecCache, TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
@@ -119,7 +119,11 @@ def test_nodes_that_the_template_does_not_select_keep_it_and_are_counted() -> No
 
 def test_status_counts_what_this_pass_opened() -> None:
     found = snapshot(task(**GATED), [A], [], {"a": entry(A)})
-    assert status_of(found, plan(found), Outcome(opened=frozenset({"a"}))).node_gate == GateStatus(GATE, 0, 0)
+    after = status_of(found, plan(found), Outcome(opened=frozenset({"a"})))
+    assert after.node_gate == GateStatus(GATE, 0, 0)
+    assert gated_by_state(plan(found), after) == {"succeeded": 0}
+    before = status_of(found, plan(found), Outcome())
+    assert gated_by_state(plan(found), before) == {"succeeded": 1}
     plain = snapshot(task(), [A])
     assert status_of(plain, plan(plain), Outcome()).node_gate is None
 
