@@ -118,11 +118,13 @@ class GatePacing(msgspec.Struct, frozen=True):
 
 def _refusal(before: Refusal | None, error: ApiError, now: float, scale: float) -> Refusal:
     brief = error.transient or (error.status in (409, 422) and not by_admission(error))
-    # A clock that was set back must not make it longer.
-    since = min(before.since, now) if before is not None and before.brief == brief else now
-    times = before.times + 1 if before is not None and before.brief == brief else 1
-    wait = _wait(times, BRIEF_MAX if brief else MAX, scale)
-    wait = max(wait, min(error.retry_after or 0.0, MAX) * scale)
+    asked = min(error.retry_after or 0.0, MAX) * scale
+    if brief and before is not None and not before.brief:  # that says nothing of what refused it before
+        return msgspec.structs.replace(before, until=now + max(BRIEF_MAX * scale, asked))
+    since, times = now, 1
+    if before is not None and before.brief == brief:
+        since, times = min(before.since, now), before.times + 1  # the clock may have been set back
+    wait = max(_wait(times, BRIEF_MAX if brief else MAX, scale), asked)
     return Refusal(error.message or str(error), since, now + wait, times, brief)
 
 

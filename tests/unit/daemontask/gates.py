@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from caretaker.api.daemontask import DaemonTask, NodeGate
+from caretaker.api.daemontask import NodeGate
 from caretaker.api.objects import Node, WireNode
 from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.plan import plan
@@ -89,11 +89,12 @@ class Server:
 class Gates:
     """Passes over one task, at times of their own."""
 
-    def __init__(self, nodes: Iterable[Node], of: DaemonTask | None = None) -> None:
+    def __init__(self, nodes: Iterable[Node]) -> None:
         self.server = Server(nodes)
         self.state = TaskStates().of(Key("DaemonTask", "default", "task"), UID)
         self.store = Store[Node]()
-        self.task = of or task(node_gate=NodeGate())
+        self.task = task(node_gate=NodeGate())
+        self.wake = 0.0
         self.now = time.time()
         for number, one in enumerate(self.server.nodes.values()):
             self.store.apply(one, number + 1)

@@ -41,7 +41,7 @@ def test_a_moment_without_an_answer_is_tried_again_within_seconds_and_told_to_no
 def test_a_failure_that_goes_on_for_a_minute_is_told() -> None:
     gates = Gates(shut("a"))
     gates.refuse(BLIP)
-    while not gates.passes(gates.wait if hasattr(gates, "wake") else 0.0).told:
+    while not gates.passes(gates.wait).told:
         assert gates.now < time.time() + 70
     assert gates.told == {"a": "blip"}
     assert gates.now > time.time() + 50
@@ -93,11 +93,14 @@ def test_after_the_policy_is_gone_all_are_opened_soon() -> None:
         gates.passes(60.0)
     assert len(gates.told) == 300
     gates.server.refusals.clear()
-    passes = 0
+    gates.passes(gates.wait)
+    assert len(gates.opened) == RETRIES
+    passes, first = 0, gates.now
     while any(one.taints for one in gates.server.nodes.values()):
         gates.passes(max(gates.wait, 0.0))
         passes += 1
     assert passes < 10
+    assert gates.now == first, "none of them waits any longer"
     assert gates.wake == 0.0
 
 
@@ -109,6 +112,59 @@ def test_of_many_refused_nodes_a_few_are_tried_and_then_there_is_a_pause() -> No
     assert gates.wait == 5.0
     assert not gates.passes(4.0).asked
     assert len(gates.passes(1.0).asked) == RETRIES
+
+
+def test_of_many_refused_nodes_each_has_its_turn() -> None:
+    gates, asked = Gates(many(40)), list[str]()
+    gates.refuse(POLICY)
+    gates.passes()
+    for _ in range(8):
+        asked += gates.passes(gates.wait).asked
+    assert len(set(asked)) == len(asked) == 40
+
+
+def test_more_are_tried_while_they_succeed_and_fewer_again_after_a_refusal() -> None:
+    gates = Gates(many(40))
+    gates.refuse(POLICY)
+    gates.passes()
+    for one in list(gates.server.refusals)[: 3 * RETRIES]:
+        del gates.server.refusals[one]
+    assert len(gates.passes(1.0).opened) == RETRIES
+    assert len(gates.passes().opened) == 2 * RETRIES
+    assert (len(gates.passes().asked), gates.opened) == (4 * RETRIES, set())
+    assert len(gates.passes(5.0).asked) == RETRIES
+
+
+@pytest.mark.parametrize("status", [403, 409, 422, 500])
+def test_a_policy_is_told_at_once_whatever_its_status_but_a_failure_may_pass(status: int) -> None:
+    gates = Gates(shut("a"))
+    gates.refuse(ApiError(status, "", 'nodes "a" is forbidden: ValidatingAdmissionPolicy denied it'))
+    gates.server.reads = {"a": node("a")}  # nobody has to look at it
+    gates.passes()
+    assert (gates.told.keys(), gates.again) == (set() if status == 500 else {"a"}, False)
+
+
+def test_a_refused_node_is_told_also_while_the_server_does_not_answer() -> None:
+    gates = Gates(shut("a"))
+    gates.refuse(POLICY)
+    for _ in range(5):
+        gates.passes(gates.wait)
+    assert gates.wait == 16.0
+    gates.refuse(BLIP)
+    gates.passes(16.0)
+    assert (gates.told, gates.wait) == ({"a": POLICY.message}, 5.0)
+    gates.refuse(POLICY)
+    assert gates.passes(5.0).wait == 32.0
+
+
+def test_a_refusal_after_failures_is_told_and_waits_from_the_beginning() -> None:
+    gates = Gates(shut("a"))
+    gates.refuse(BLIP)
+    for _ in range(5):
+        gates.passes(5.0)
+    gates.refuse(POLICY)
+    assert gates.passes(5.0).wait == 1.0
+    assert gates.told
 
 
 def test_what_is_known_of_nodes_that_are_no_longer_shut_is_forgotten() -> None:
