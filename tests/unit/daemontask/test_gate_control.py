@@ -104,6 +104,21 @@ def test_after_the_policy_is_gone_all_are_opened_soon() -> None:
     assert gates.wake == 0.0
 
 
+def test_the_first_refused_node_that_is_opened_ends_the_wait_of_the_others() -> None:
+    gates = Gates(shut("a"))
+    gates.refuse(POLICY)
+    for _ in range(7):
+        gates.passes(gates.wait)
+    gates.join("b")
+    gates.refuse(POLICY)
+    gates.passes()
+    assert gates.asked == ["b"]
+    gates.server.refusals.clear()
+    assert gates.passes(1.0).opened == {"b"}
+    assert gates.wake == gates.now
+    assert gates.passes().opened == {"a"}
+
+
 def test_of_many_refused_nodes_a_few_are_tried_and_then_there_is_a_pause() -> None:
     gates = Gates(many(40))
     gates.refuse(POLICY)
