@@ -250,6 +250,7 @@ GATES = ("--set", "nodeGate.enabled=true")
 MINE = {"key": "team.gate.caretaker.dev/prepare", "value": "v", "effect": "NoExecute"}
 SECOND = {"key": "other.gate.caretaker.dev/prepare", "effect": "NoSchedule"}
 THEIRS = {"key": "example.com/gate.caretaker.dev", "effect": "PreferNoSchedule"}
+BARE = {"key": "x.gate.caretaker.dev", "effect": "PreferNoSchedule"}  # the gate of no task
 CHANGES: dict[str, Json] = {
     "a taint of somebody else goes": {"spec": {"taints": [MINE, SECOND]}},
     "all taints go": {"spec": {"taints": None}},
@@ -268,6 +269,7 @@ CHANGES: dict[str, Json] = {
     "an owner comes": {
         "metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}
     },
+    "it gets the beginning of a name": {"metadata": {"generateName": "n-"}},
     "it is cordoned": {"spec": {"unschedulable": True}},
     "it gets a provider": {"spec": {"providerID": "aws:///a/i-1"}},
     "it gets addresses": {"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}},
@@ -305,6 +307,9 @@ async def test_of_nodes_the_account_may_remove_the_taints_of_gates_alone(
         assert left == [THEIRS]
         ours = {"spec": {"taints": [THEIRS, SECOND]}}
         await admin.patch(url, ours)  # it bounds nobody else
+        await admin.patch(url, {"spec": {"taints": [BARE]}})
+        with pytest.raises(ApiError, match=words):
+            await account.patch(url, {"spec": {"taints": None}})
 
 
 async def test_the_operator_opens_gates_within_the_bounds(

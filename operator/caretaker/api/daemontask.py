@@ -210,7 +210,7 @@ class GateStatus(Wire, frozen=True, omit_defaults=False):
 
     taint: str  # its key
     gated_nodes: int
-    excluded_nodes: int  # of them, those that the template does not select: they keep it
+    excluded_nodes: int  # of them, those that the task is not for: they keep it
 
 
 class ResultValue(Wire, frozen=True):

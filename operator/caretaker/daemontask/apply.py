@@ -1,11 +1,11 @@
-"""Carries out a plan: the ledger first, then taints of gates, then deletes, then starts.
+"""Carries out a plan: the ledger first, then deletes, then starts; taints of gates beside them.
 
 I/O only. No decision is made here, except to leave starts to a later plan.
 """
 
 import logging
 import time
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -14,7 +14,7 @@ from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.intents import is_new_end, withdrawn
 from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.plan import Plan, keep_slots, with_launch
-from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl
+from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl, run_all
 from caretaker.daemontask.shards import Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
 from caretaker.daemontask.status_input import Outcome
@@ -45,17 +45,30 @@ class Applier:
         self._scale = scale
 
     async def apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
-        """Records and intents first, then deletes, then starts; without the records neither. A node that has
-        succeeded is opened even if that cannot be recorded now: its Pod shows it."""
+        """Records and intents first, then deletes, then starts; without the records neither. Beside them, the
+        nodes that have succeeded are opened, even if that cannot be recorded now: their Pods show it."""
         state.remember(snapshot)
+        outcome: Outcome
+        outcome, (opened, again) = await run_all(
+            (self._apply(snapshot, plan, state), self._gate_control.open(snapshot, plan, state))
+        )
+        left, now = [node for node in plan.shut if node.name not in opened], time.time()
+        return msgspec.structs.replace(
+            outcome,
+            opened=opened,
+            unopened=state.gates.told(left, now, self._scale),
+            open_at=now if again else state.gates.wake(left, now, self._scale),
+        )
+
+    async def _apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
+        """All but the taints of gates."""
         order, pacing, creation = state.order, state.pacing, state.creation
         order.queued = plan.launch.queued > 0
         pacing.idle = not (plan.launch.starts or plan.launch.replaced or plan.launch.paced_at)
         order.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
         plan, refusal, flush_at = await self._record(snapshot, plan, state)
         creation.refusal = refusal or creation.refusal
-        opened, again = await self._gate_control.open(snapshot, plan.opens, state)
-        started, more = list[str](), plan.more or again
+        started, more = list[str](), plan.more
         if refusal is None:
             refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
             order.still_there(pod for pod in plan.deletes if pod.uid not in gone)
@@ -74,8 +87,6 @@ class Applier:
             created=len(started),
             started=frozenset(started),
             refusal=refusal,
-            opened=opened,
-            **_unopened(plan, opened, state),
             conflicts=tuple(creation.conflicts),
             unlabelled=frozenset(creation.unlabelled),
             shards=shards.count,
@@ -161,20 +172,3 @@ class Applier:
         if back:
             await state.ledger.loaded.write(back, ())
             state.ledger.withdrawn(back.values())
-
-
-def _unopened(plan: Plan, opened: frozenset[str], state: TaskState) -> dict[str, Any]:
-    """Outcome.unopened and open_at."""
-    refused, of = state.unopened.by_node, plan.nodes.gated
-    kept = {
-        report.node.name: refused[report.node.uid]
-        for report in of
-        if report.decision.state == "succeeded"
-        and report.node.uid in refused
-        and report.node.name not in opened
-    }
-    first = min((one.until for one in kept.values()), default=0.0)
-    # A conflict, or a moment without an answer, is tried again within a second and not worth a word.
-    lasting = {name: one for name, one in kept.items() if one.times > 1 or state.unopened.of_all}
-    words = {name: one.message for name, one in lasting.items()}
-    return {"unopened": words, "open_at": max(first, state.unopened.until) if kept else 0.0}

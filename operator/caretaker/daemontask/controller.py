@@ -8,7 +8,6 @@ import hashlib
 import logging
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -33,7 +32,7 @@ from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of
 from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import Snapshot
-from caretaker.daemontask.status import requeue_after, status_of
+from caretaker.daemontask.status import gated_by_state, requeue_after, status_of
 from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import (
     SpecCache,
@@ -166,10 +165,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         counts = {state: getattr(status, state) for state in self._metrics.STATES}
         self._metrics.set_nodes(meta.namespace, meta.name, counts)
         self._metrics.set_results(meta.namespace, meta.name, figures(status.results))
-        gated = Counter[str](report.decision.state for report in plan.nodes.gated)
-        if status.node_gate is not None:
-            gated["succeeded"] -= len(plan.nodes.gated) - status.node_gate.gated_nodes  # opened by this pass
-        self._metrics.set_gated(meta.namespace, meta.name, gated)
+        self._metrics.set_gated(meta.namespace, meta.name, gated_by_state(plan, status))
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
         """See events.py."""
@@ -258,8 +254,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             deprioritised=order.deprioritised,
             refused=pacing.refused_pods.by_node,
             refused_until=pacing.refused_pods.until,
-            unopened=state.unopened.by_node,
-            unopened_until=state.unopened.until,
+            gates=state.gates,
             undeletable=deletions.undeletable,
             unplaced=order.unplaced,
             absence=state.absence.look(state.ledger.loaded.node_names, self._nodes, now, self._scale),

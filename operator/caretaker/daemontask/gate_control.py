@@ -1,18 +1,19 @@
 """Removes the taint of spec.nodeGate from nodes on which the task has succeeded.
 
-I/O only: which nodes, was decided before. Nothing of it is remembered but refusals: the taint itself says
-what is left to do. A patch removes what was seen of this very node, or fails: taints that kubelets and cloud
-controllers change at the same time are never lost. It must never add a taint.
+I/O only: which nodes, was decided before. Nothing of it is remembered but refusals (gate_pacing.py): the
+taint itself says what is left to do. A patch removes what was seen of this very node, or fails: taints that
+kubelets and cloud controllers change at the same time are never lost. It must never add a taint.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from caretaker.api.hashing import HASHED
 from caretaker.api.objects import Node, WireNode
+from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pod_control import run_all
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskState
@@ -23,46 +24,53 @@ from caretaker.kube.store import Store
 logger = logging.getLogger(__name__)
 
 CONCURRENCY: Final = 32
+SECONDS: Final = 5.0  # no patch of a pass begins later: the rest of the pass has ended by then, mostly
+MOST_FAILURES: Final = 5  # of the API server, and no success: the others are left to a later pass
 
 
 class GateControl:
     """Writes Nodes, and updates the store by the answers of the API server."""
 
-    def __init__(self, client: KubeClient, nodes: Store[Node], scale: float) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        nodes: Store[Node],
+        scale: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._client = client
         self._nodes = nodes
         self._scale = scale
+        self._clock = clock
 
-    async def open(
-        self, snapshot: Snapshot, nodes: Sequence[Node], state: TaskState
-    ) -> tuple[frozenset[str], bool]:
-        """Remove the taint from these nodes. A refusal holds up neither the others nor the rest of the pass.
+    async def open(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> tuple[frozenset[str], bool]:
+        """Remove the taint from the nodes of the plan. A refusal ends neither the others' turn nor the pass.
         Returns (names of the nodes that no longer have it, whether another plan is needed at once)."""
-        gate, turn, again = snapshot.eligibility_rules.gate, asyncio.Semaphore(CONCURRENCY), False
+        gate, turn = snapshot.eligibility_rules.gate, asyncio.Semaphore(CONCURRENCY)
+        opened, errors, stop_at = dict[str, str](), dict[str, ApiError](), time.monotonic() + SECONDS
 
         async def one(node: Node) -> bool:
-            nonlocal again
+            """Whether it differs from the one that was decided on."""
             async with turn:
-                if state.unopened.of_all and not snapshot.unopened_until:
-                    return False  # it became the task's concern in this pass
+                if time.monotonic() > stop_at or _fails_for_all(errors, opened):
+                    return False
                 try:
                     found: WireNode = await self._client.patch(
                         _path(node), opening(node, gate, snapshot.task.spec.rerun_on), WireNode
                     )
                 except ApiError as error:
-                    again |= await self._was_another(node, error) or self._refused(node, error, state)
+                    if await self._was_another(node, error):
+                        return True
+                    logger.warning("node %s keeps its taint: %s", node.name, error)
+                    errors[node.uid] = error
                     return False
             self._nodes.observe_write(found.record(), int(found.metadata.resource_version))
-            again |= state.unopened.created(node.uid)
-            return True
+            opened[node.uid] = node.name
+            return False
 
-        opened = await run_all(one(node) for node in nodes)
-        return frozenset(node.name for node, is_open in zip(nodes, opened, strict=True) if is_open), again
-
-    def _refused(self, node: Node, error: ApiError, state: TaskState) -> bool:
-        state.unopened.add(node.uid, error.message or str(error), time.time(), self._scale)
-        logger.warning("node %s keeps its taint: %s", node.name, error)
-        return False
+        others = await run_all(one(node) for node in plan.opens)
+        state.gates = state.gates.after(plan.shut, opened, errors, self._clock(), self._scale)
+        return frozenset(opened.values()), any(others)
 
     async def _was_another(self, node: Node, error: ApiError) -> bool:
         """Whether the node differs from the one that was decided on; the next plan sees the current one."""
@@ -71,13 +79,24 @@ class GateControl:
             return True
         if error.status not in (409, 422) or by_admission(error):
             return False
-        found: WireNode | None = await or_none(self._client.get(_path(node), WireNode))
+        try:
+            found: WireNode | None = await or_none(self._client.get(_path(node), WireNode))
+        except ApiError as failure:
+            logger.warning("node %s cannot be looked at: %s", node.name, failure)
+            return False
         if found is None:
             self._nodes.observe_delete(("", node.name), node.uid)
             return True
         record = found.record()
         self._nodes.observe_write(record, int(found.metadata.resource_version))
         return (record.uid, record.boot_id, record.taints) != (node.uid, node.boot_id, node.taints)
+
+
+def _fails_for_all(errors: Mapping[str, ApiError], opened: Collection[str]) -> bool:
+    """Whether the nodes that are left would most likely fare as these."""
+    if any(error.missing_permission is not None for error in errors.values()):
+        return True
+    return not opened and sum(error.transient for error in errors.values()) >= MOST_FAILURES
 
 
 def opening(node: Node, gate: str, rerun_on: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ class DaemonTaskMetrics:
         self.gated = gauge(
             "caretaker_daemontask_gated_nodes",
             "Nodes that carry the taint of a DaemonTask's spec.nodeGate, by state; excluded: the template "
-            "does not select them, so they keep it.",
+            "does not select them, or does not tolerate another taint, so they keep it.",
             ("namespace", "name", "state"),
         )
         self._results = GaugeSeries(self.result)

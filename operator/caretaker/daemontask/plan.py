@@ -20,7 +20,6 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
 from caretaker.daemontask.node_summary import NodeSummary, Reports, earliest, summary_of
 from caretaker.daemontask.pods import Start
-from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
@@ -64,7 +63,8 @@ class Plan(msgspec.Struct, frozen=True):
     deletes: tuple[Pod, ...] = ()
     # Live ones of `deletes` whose slots are counted as free, see keep_slots.
     freed_slots: tuple[Pod, ...] = ()
-    opens: tuple[Node, ...] = ()  # nodes that lose the taint of spec.nodeGate
+    shut: tuple[Node, ...] = ()  # nodes that are to lose the taint of spec.nodeGate
+    opens: tuple[Node, ...] = ()  # those of them that are tried now
     launch: Launch = Launch()
     wake: float = 0.0
     more: bool = False  # work is left that needs no event: plan again at once
@@ -110,7 +110,8 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
         given_up = launch.replaced
     # No Pod twice, and no more deletes than a pass may make.
     deletes = {pod.uid: pod for pod in (*nodes.deletes, *given_up)}
-    opens = _opens(snapshot, nodes)
+    shut = _shut(nodes)
+    opens = snapshot.gates.due(shut, snapshot.now)
     more = launch.more or len(deletes) > BATCH or len(opens) > BATCH
     wake = earliest((nodes.wake, launch.wake, tick.next, snapshot.check_at))
     return msgspec.structs.replace(
@@ -120,7 +121,8 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
         forget=snapshot.absence.due,
         deletes=tuple(deletes.values())[:BATCH],
         freed_slots=freed,
-        opens=opens[:BATCH],
+        shut=shut,
+        opens=tuple(opens[:BATCH]),
         launch=launch,
         # With a new tick nothing starts for the tick before it, nor for it before it is stored.
         wake=snapshot.now if more or tick.taken else wake,
@@ -157,16 +159,10 @@ def _hold(snapshot: Snapshot, requests: AnnotationRequests, policy: Rollout) -> 
     return policy.hold
 
 
-def _opens(snapshot: Snapshot, nodes: NodeSummary) -> tuple[Node, ...]:
+def _shut(nodes: NodeSummary) -> tuple[Node, ...]:
     """The nodes that have succeeded and still carry the taint of spec.nodeGate. Neither spec.suspend nor a
-    failure elsewhere holds that up. Where all are refused one is tried, when it is time."""
-    if snapshot.now < snapshot.unopened_until:
-        return ()
-    refused, never = snapshot.unopened, RefusedPod("", 0.0, 0.0)
-    done = [report.node for report in nodes.gated if report.decision.state == "succeeded"]
-    due = [node for node in done if refused.get(node.uid, never).until <= snapshot.now]
-    due.sort(key=lambda node: refused.get(node.uid, never).until)
-    return tuple(due[:1] if snapshot.unopened_until else due)
+    failure elsewhere holds that up."""
+    return tuple([report.node for report in nodes.gated if report.decision.state == "succeeded"])
 
 
 def _given_up(snapshot: Snapshot) -> tuple[Pod, ...]:

@@ -1,4 +1,4 @@
-"""What the API server refused to do for nodes, and when to try again: to create a Pod, to remove a taint.
+"""The Pods that the API server refused to create, by node, and when to try again.
 
 Pure: moments are arguments, in seconds since the epoch. One refused node waits by itself, behind the others.
 Refusals of ROW different nodes with no Pod created between them are taken for the task's, not the nodes': a

@@ -5,6 +5,7 @@ Outcome, times) -> the seconds until the next pass.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
@@ -196,6 +197,14 @@ def gate_status(snapshot: Snapshot, plan: Plan, opened: Collection[str] = ()) ->
     return GateStatus(gate, len(plan.nodes.gated) - len(opened), excluded)
 
 
+def gated_by_state(plan: Plan, status: Status) -> Counter[str]:
+    """The nodes of status.nodeGate.gatedNodes."""
+    counts = Counter[str](report.decision.state for report in plan.nodes.gated)
+    if status.node_gate is not None:
+        counts["succeeded"] -= len(plan.nodes.gated) - status.node_gate.gated_nodes  # opened by this pass
+    return counts
+
+
 def _failed_node(snapshot: Snapshot, report: NodeReport) -> FailedNode:
     entry = report.entry
     if entry is None:
@@ -228,7 +237,8 @@ def requeue_after(plan: Plan, outcome: Outcome, *, planned: float, now: float) -
     flush_at = outcome.flush_at
     refused = outcome.refusal.reason if outcome.refusal is not None else ""
     if refused and outcome.more:
-        return REFUSED_DELAY  # the rest may be refused again
+        # The rest may be refused again; a gate is not of it.
+        return min(REFUSED_DELAY, max(outcome.open_at - now, MIN_DELAY)) if outcome.open_at else REFUSED_DELAY
     # A start that is due now follows from a record of this pass. It waits for the next write of the ledger,
     # if one is put off; and for the backoff where the write, or the start after it, was refused, as it stays
     # due all the while. A Pod that may not be deleted does not delay it.

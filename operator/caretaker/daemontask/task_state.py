@@ -18,9 +18,10 @@ from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.bulk import FREE, Bulk, PassTurn
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX, DecisionCache
+from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.refused_pods import Pacing, RefusedPods
+from caretaker.daemontask.refused_pods import Pacing
 from caretaker.daemontask.retention import Absence
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Snapshot, WriteRefusal
@@ -138,7 +139,7 @@ class TaskState:
         self.decision_cache = DecisionCache()
         self.ledger = LedgerSession({} if unstarted is None else unstarted)
         self.pacing = Pacing()
-        self.unopened = RefusedPods()  # nodes that keep the taint of spec.nodeGate
+        self.gates = GatePacing()
         self.creation = Creation()
         self.order = Order()
         self.deletions = Deletions()
@@ -238,7 +239,6 @@ class TaskState:
         ):
             table.pop(node.uid, None)
         self.pacing.refused_pods.forget(node.uid)
-        self.unopened.forget(node.uid)
         self._forget_conflicts((node.uid,))
         deletions.ended = {uid: pod for uid, pod in deletions.ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)

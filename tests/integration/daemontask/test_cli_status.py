@@ -228,7 +228,9 @@ async def test_a_gate_has_a_line_with_its_taint_and_the_nodes_that_carry_it(
     head = {"apiVersion": "caretaker.dev/v1alpha1", "kind": "DaemonTask", "metadata": meta}
     file.write_text(json.dumps({**head, "spec": {"template": template, "nodeGate": {}}}))
     counted = {"taint": key, "gatedNodes": 2, "excludedNodes": 1}
-    line = f"gate {key}: 2 nodes with this taint, 1 of them left out by the template"
+    line = (
+        f"gate {key}: 2 nodes with this taint, 1 of them not for this task (not selected, or another taint)"
+    )
     said = await cli("plan", "-f", str(file))
     assert line in said.out
     assert "1 of 1 node it is for would run" in said.out, "the task tolerates its own taint"

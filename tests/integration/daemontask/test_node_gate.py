@@ -217,6 +217,49 @@ async def test_a_patch_that_fails_is_tried_again(world: World, proxy: ApiProxy, 
     assert len(world.kubelet.ran) == 1
 
 
+async def test_a_task_that_gets_the_field_later_opens_the_nodes_that_it_has_succeeded_on(
+    world: World,
+) -> None:
+    (name,) = await world.join(taints=[gate(world)])
+    task = await world.task("t", template=world.template(tolerations=[{"operator": "Exists"}]))
+    await task.done(1)
+    assert await keys_are(world, name, gate(world)["key"])
+    await task.edit(nodeGate={})
+    await keys_when(world, name)
+    assert len(world.kubelet.ran) == 1
+    await task.edit(nodeGate=None)
+    await task.when(lambda t: t["status"].get("nodeGate") is None)
+    await world.patch_node(name, {"spec": {"taints": [gate(world)]}})
+    await holds_for(1.0, lambda: keys_are(world, name, gate(world)["key"]))
+
+
+async def test_a_shut_node_that_is_left_out_is_counted_when_it_joins_and_when_it_goes(world: World) -> None:
+    (mine,) = await world.join()
+    template = world.template(nodeSelector={**world.selector, "kubernetes.io/hostname": mine})
+    task = await gated(world, template=template)
+    await task.done(1)
+    (name,) = await world.join(taints=[gate(world)])
+    await task.when(lambda t: t["status"]["nodeGate"]["excludedNodes"] == 1)
+    await world.nodes.delete(name)
+    await task.when(lambda t: t["status"]["nodeGate"]["gatedNodes"] == 0)
+
+
+async def test_the_next_run_starts_though_a_node_can_neither_be_opened_nor_read(
+    world: World, proxy: ApiProxy
+) -> None:
+    (first,) = await world.join(taints=[gate(world)])
+    busy = proxy.fault(Match(verb="patch", resource="nodes", name=first), Answer(409, "Conflict"))
+    mute = proxy.fault(Match(verb="get", resource="nodes", name=first), Answer(500))
+    with busy, mute as rule:
+        task = await gated(world)
+        await asyncio.to_thread(rule.wait, timeout=TIMEOUT)
+        await world.join(1)
+        found = await task.done(2)
+        assert found["status"]["nodeGate"]["gatedNodes"] == 1
+        assert not condition(found, "Degraded")
+    await keys_when(world, first)
+
+
 async def test_a_policy_that_refuses_one_node_holds_up_no_other_and_is_told(world: World) -> None:
     refused, other = await world.join(2, taints=[gate(world)])
     async with unchangeable(world.admin, refused, world.namespace):

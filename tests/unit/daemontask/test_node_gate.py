@@ -10,8 +10,8 @@ from caretaker.api.objects import Taint
 from caretaker.daemontask.gate_control import opening
 from caretaker.daemontask.plan import BATCH, plan
 from caretaker.daemontask.pods import PodEncoder, Start, build, revision_of
-from caretaker.daemontask.refused_pods import ROW, RefusedPods
-from caretaker.daemontask.status import requeue_after, status_of
+from caretaker.daemontask.snapshot import WriteRefusal
+from caretaker.daemontask.status import gated_by_state, requeue_after, status_of
 from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import SpecCache, TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
@@ -119,7 +119,11 @@ def test_nodes_that_the_template_does_not_select_keep_it_and_are_counted() -> No
 
 def test_status_counts_what_this_pass_opened() -> None:
     found = snapshot(task(**GATED), [A], [], {"a": entry(A)})
-    assert status_of(found, plan(found), Outcome(opened=frozenset({"a"}))).node_gate == GateStatus(GATE, 0, 0)
+    after = status_of(found, plan(found), Outcome(opened=frozenset({"a"})))
+    assert after.node_gate == GateStatus(GATE, 0, 0)
+    assert gated_by_state(plan(found), after) == {"succeeded": 0}
+    before = status_of(found, plan(found), Outcome())
+    assert gated_by_state(plan(found), before) == {"succeeded": 1}
     plain = snapshot(task(), [A])
     assert status_of(plain, plan(plain), Outcome()).node_gate is None
 
@@ -131,28 +135,17 @@ def test_a_pass_opens_a_bounded_number_and_asks_for_another() -> None:
     assert states(made) == {"succeeded": BATCH + 1}
 
 
-def test_a_refused_node_waits_and_holds_up_no_other() -> None:
-    b, refused = node("b", taints=(SHUT,)), RefusedPods()
-    refused.add(A.uid, "no", NOW)
-    entries = {"a": entry(A), "b": entry(b)}
-    assert opened(task(**GATED), [A, b], [], entries, unopened=refused.by_node) == ["b"]
-    later = {"unopened": refused.by_node, "now": NOW + 2}
-    assert opened(task(**GATED), [A, b], [], entries, **later) == ["b", "a"]
-
-
-def test_where_all_are_refused_one_is_tried_at_its_time() -> None:
-    nodes, refused = [node(f"n{number}", taints=(SHUT,)) for number in range(ROW + 3)], RefusedPods()
-    for one in nodes[:ROW]:
-        refused.add(one.uid, "no", NOW)
-    entries = {one.name: entry(one) for one in nodes}
-    of = {"unopened": refused.by_node, "unopened_until": refused.until}
-    assert not opened(task(**GATED), nodes, [], entries, **of)
-    assert len(opened(task(**GATED), nodes, [], entries, now=NOW + 2, **of)) == 1
-
-
-def test_a_refused_node_is_looked_at_again_when_it_is_time() -> None:
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        pytest.param(Outcome(), id="nothing else is left"),
+        pytest.param(Outcome(refusal=WriteRefusal("QuotaExceeded", "no"), more=True), id="Pods are refused"),
+    ],
+)
+def test_a_refused_node_is_looked_at_again_when_it_is_time(outcome: Outcome) -> None:
     made = planned(task(**GATED), [A], [], {"a": entry(A)})
-    assert requeue_after(made, Outcome(open_at=NOW + 7), planned=NOW, now=NOW) == 7
+    outcome = msgspec.structs.replace(outcome, open_at=NOW + 7)
+    assert requeue_after(made, outcome, planned=NOW, now=NOW) == 7
 
 
 # ---------------------------------------------------------------- the Pod and the patch
@@ -218,6 +211,17 @@ def test_the_taint_that_comes_or_goes_is_a_pass(labels: dict[str, str], passes: 
     assert len(keys) == passes, "the other taint means nothing to it"
     nodes.apply(node("a", labels=labels), 8)
     assert len(keys) == 2 * passes
+
+
+def test_a_shut_node_that_joins_or_goes_is_a_pass_though_it_is_left_out() -> None:
+    keys, nodes, _ = watching()
+    left_out = {"kubernetes.io/os": "windows"}
+    nodes.apply(node("a", labels=left_out), 5)
+    assert not keys
+    nodes.apply(node("b", labels=left_out, taints=(SHUT,)), 6)
+    assert len(keys) == 1
+    nodes.remove(("", "b"), "uid-b", 7)
+    assert len(keys) == 2
 
 
 @pytest.mark.parametrize(("of", "urgent"), [(A, True), (node("a"), False)], ids=["gated", "open"])

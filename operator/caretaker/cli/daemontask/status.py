@@ -204,7 +204,11 @@ def gate_lines(forecast: Forecast) -> list[str]:
     found = gate_status(forecast.snapshot, forecast.plan)
     if found is None:
         return []
-    keep = f", {found.excluded_nodes} of them left out by the template" if found.excluded_nodes else ""
+    keep = (
+        f", {found.excluded_nodes} of them not for this task (not selected, or another taint)"
+        if found.excluded_nodes
+        else ""
+    )
     return [f"gate {found.taint}: {number(found.gated_nodes, 'node')} with this taint{keep}"]
 
 
