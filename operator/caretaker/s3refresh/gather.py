@@ -205,7 +205,7 @@ class Reader:
                 suspended=rejection is not None or not read.active or self._shared.stopping,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
                 expired=regained(read.status, rejection) or _expired(read, state, now),
-                requests=read_requests(read.meta, read.status.requests),
+                requests=read_requests(read.meta, read.status.requests, now),
                 messages=came.messages,
                 matches=came.matches,
                 concerned=came.concerned,

@@ -268,7 +268,7 @@ class Operator:
             now=self.wall,
             resync_on_start=False,
             idempotent=world.kind != "gateway",
-            requests=read_requests(WireMeta(annotations=dict(world.annotations)), world.requests),
+            requests=read_requests(WireMeta(annotations=dict(world.annotations)), world.requests, self.wall),
             messages=messages,
             results=results,
             ends=tuple(
@@ -305,13 +305,14 @@ class Operator:
     def _write(self, snapshot: PlanInput, made: Plan, version: int, read: bytes) -> bool:
         targets = [resource.encode_target(target, made.phases[target.id]) for target in made.targets]
         after = msgspec.json.encode(targets)
-        taken = snapshot.requests if made.requested else None
+        taken = None if made.requested is None else snapshot.requests
         if after == read and taken is None and version != self.world.version:
             return True  # read after the messages came: that is proof enough, whatever happened since
         if version != self.world.version:
             return False
         self._check(msgspec.json.decode(read or b"[]", type=list[TargetStatus]), made)
-        before, requests = self.world.requests, recorded(self.world.requests, taken, made.targets, self.wall)
+        before, busy = self.world.requests, any(target.requested for target in made.targets)
+        requests = recorded(before, taken, self.wall, busy=busy)
         changed = (after, requests) != (read, before)
         self.world.stored, self.world.requests = after, requests
         self.world.version += changed
