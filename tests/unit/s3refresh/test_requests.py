@@ -1,5 +1,6 @@
 """A refresh that a person asks for: what waits for it, which targets it concerns, when it counts as done."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -134,6 +135,36 @@ class TestMark:
         assert after.dirty is not None
         assert (after.dirty.requested, after.dirty.scope) == (True, A)
         assert (after.claim, after.in_flight) == (None, None)
+
+    @pytest.mark.parametrize(
+        "after",
+        [
+            lambda target: debounce.failed(target, "c1", ERROR, BACKOFF),
+            lambda target: debounce.unmade(target, "c1", NOW),
+        ],
+    )
+    def test_a_call_without_it_leaves_that_of_what_waits(
+        self, after: Callable[[TargetState], TargetState]
+    ) -> None:
+        held = msgspec.structs.replace(CLAIMED.claim, requested=False)
+        dirty = after(TargetState("t", claim=held, dirty=DirtyScope(NOW, B, requested=True))).dirty
+        assert dirty is not None
+        assert dirty.requested
+
+    @pytest.mark.parametrize(
+        ("named", "closed"),
+        [(("a/b", "a"), True), (("a",), True), (("a",), False)],
+        ids=["few", "all", "open"],
+    )
+    def test_what_waits_keeps_it_when_a_call_without_it_is_narrowed(
+        self, named: tuple[str, ...], closed: bool
+    ) -> None:
+        held = Claim("c1", "me", NOW - 5, Request(named, recursive=False), NOW - 40)
+        waits = DirtyScope(NOW - 30, ONLY_B, closed=closed, requested=True)
+        target = TargetState("t", claim=held, dirty=waits, failure=Failure(1, "Busy", "no", NOW))
+        after = plan.refused(target, "c1", ERROR, BACKOFF)
+        assert after.dirty is not None
+        assert after.dirty.requested
 
     @pytest.mark.parametrize(("named", "all_"), [(("a/b", "a"), False), (("a",), True)])
     def test_through_a_refusal_that_narrows_the_call(self, named: tuple[str, ...], all_: bool) -> None:
