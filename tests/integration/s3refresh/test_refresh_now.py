@@ -241,6 +241,26 @@ async def test_a_service_is_told_of_a_folder(shared: Refreshing) -> None:
     ]
 
 
+async def test_a_wait_for_what_fails_ends_in_time_and_the_request_stands(
+    shared: Refreshing, cli: Cli
+) -> None:
+    async with FakeApiServer() as service:  # it knows no /purge
+        port = service.url.rpartition(":")[2]
+        resource = await shared.create(
+            shared.aws.queue(),
+            filter={"buckets": [shared.aws.bucket()]},
+            target={"http": {"url": f"http://localhost:{port}/purge"}},
+            debounce={**LONG, "minInterval": "0s"},
+        )
+        await resource.when(lambda r: bool(r["status"].get("targets")))
+        said = await cli("refresh", f"s3ar/{resource.name}", "--wait", "--timeout", "3s")
+        words = "caretaker refresh: not done yet, and not given up: caretaker status shows how far it is\n"
+        assert (said.code, said.err) == (1, words)
+        assert not done(await resource.get())
+        service.on("POST", "/purge", taken)
+        await resource.when(done)
+
+
 @pytest.mark.slow
 async def test_a_job_is_made_for_everything(shared: Refreshing, nodes: Nodes) -> None:
     await nodes.add(1)

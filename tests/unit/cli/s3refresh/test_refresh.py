@@ -14,6 +14,7 @@ from caretaker.api.times import format_micros
 from caretaker.cli.common import CommandError
 from caretaker.cli.refresh import Asked, Change, annotate, check_folders, describe, ended, merged, new_stamp
 from caretaker.cli.s3refresh.status import RefreshState, as_json, as_text
+from caretaker.cli.status import _LineOutput
 from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.annotation_requests import Place, read_requests
 from caretaker.s3refresh.debounce import DirtyScope, LastCall, TargetState
@@ -221,3 +222,10 @@ def test_what_was_asked_for_is_due_at_once() -> None:
     asked = TargetState("share-1", dirty=DirtyScope(NOW, build.FEW, requested=True))
     (one,) = RefreshState.at(build.raw([(asked, "Due")]), NOW).outlooks
     assert (one.next.why, one.next.at) == ("Turn", NOW)
+
+
+def test_a_wait_tells_trouble_under_no_other_commands_name(capsys: pytest.CaptureFixture[str]) -> None:
+    output = _LineOutput(str)
+    for trouble in ("", "no answer", "no answer"):
+        output.tick(trouble)
+    assert capsys.readouterr().err == "caretaker: no answer; trying again\n"
