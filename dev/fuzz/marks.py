@@ -61,7 +61,7 @@ def _planned(snapshot: Any) -> Any:
 
 def _refresh(meta: WireMeta) -> Any:
     read = s3_resource.read(s3_resource.RawRefresh(meta, EMPTY), registry().spec)
-    return read.active, read.flushing, read_requests(meta, RequestsStatus(times.format_time(0)))
+    return read.active, read.flushing, read_requests(meta, RequestsStatus(times.format_time(0)), 1.8e9)
 
 
 def _policy(meta: WireMeta) -> Any:

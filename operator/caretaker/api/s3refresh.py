@@ -105,6 +105,7 @@ class RequestsStatus(Wire, frozen=True, omit_defaults=False):
     refresh_at: str | None = None
     folders_at: str | None = None
     done_at: str | None = None
+    taken: tuple[str, ...] = ()  # hashes of the entries of refresh-folders
 
 
 class LaterStatus(Wire, frozen=True):

@@ -4,16 +4,18 @@ Writes one annotation of the resource and nothing else; the operator makes the c
 """
 
 import argparse
+import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from caretaker.api import conditions as c
 from caretaker.api import names
-from caretaker.api.times import normalise_time, stamp_after
+from caretaker.api.durations import seconds
+from caretaker.api.s3refresh import RequestsStatus
+from caretaker.api.times import format_micros, normalise_time, stamp_after
 from caretaker.cli.common import CommandError, Session, command, execute, get
 from caretaker.cli.rerun import annotate
 from caretaker.cli.s3refresh.status import VIEW, RefreshState, listed, names_in, when, why
@@ -23,6 +25,7 @@ from caretaker.kube.watches import Watches, running
 from caretaker.registry import S3_AGGREGATED_REFRESH as KIND
 from caretaker.s3refresh import annotation_requests, resource
 from caretaker.s3refresh.annotation_requests import (
+    AHEAD,
     MAX_FOLDERS,
     Location,
     RefreshRequests,
@@ -54,6 +57,9 @@ def add(commands: Any) -> argparse.ArgumentParser:
         help="only this folder, with everything below it, repeatable: 2026/11, or s3://BUCKET/2026/11",
     )
     parser.add_argument("--wait", action="store_true", help="until it is refreshed")
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="10m", help="with --wait, 1 if it is not refreshed by then"
+    )
     return parser
 
 
@@ -65,26 +71,50 @@ def _folder(text: str) -> str:
     return text
 
 
+def _seconds(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def main(args: argparse.Namespace) -> int:
     """Prints the targets that will be refreshed; with --wait, 1 when that is not to be expected."""
 
     async def body(session: Session) -> int:
         raw = await get(session, KIND, args.name, RawRefresh)
         wanted: list[str] | None = None if args.folders is None else list(dict.fromkeys(args.folders))
-        before, now = read(raw, registry().spec), time.time()
-        check_folders(before, wanted)
-        stamp = stamp_after(now, _stamps(before))
-
-        def change(current: Mapping[str, str]) -> dict[str, str]:
-            if wanted is None:
-                return {names.REFRESH_AT: stamp}
-            return {names.REFRESH_FOLDERS: merged(current, before, dict.fromkeys(wanted, stamp))}
-
+        check_folders(read(raw, registry().spec), wanted)
+        change = Change(wanted)
         changed = await annotate(session, raw, KIND.path(session.namespace, args.name), change)
-        print("\n".join(describe(read(changed, registry().spec), now)))
-        return await _follow(session, args.name, stamp) if args.wait else 0
+        print("\n".join(describe(read(changed, registry().spec), time.time(), wanted)))
+        if not args.wait:
+            return 0
+        try:
+            async with asyncio.timeout(args.timeout):
+                return await _follow(session, args.name, Asked(changed.metadata.uid, change.stamp, wanted))
+        except TimeoutError:
+            raise CommandError(
+                "not done yet, and not given up: caretaker status shows how far it is"
+            ) from None
 
     return execute(args, body)
+
+
+class Change:
+    """The annotation to write. The time, `stamp`, is that of the last try: the operator and others may have
+    written later ones meanwhile."""
+
+    def __init__(self, wanted: list[str] | None) -> None:
+        self._wanted = wanted
+        self.stamp = ""
+
+    def __call__(self, current: RawRefresh) -> dict[str, str]:
+        before, now = read(current, registry().spec), time.time()
+        self.stamp = new_stamp(before, now)
+        if self._wanted is None:
+            return {names.REFRESH_AT: self.stamp}
+        return {names.REFRESH_FOLDERS: merged(before, dict.fromkeys(self._wanted, self.stamp), now)}
 
 
 def check_folders(found: ParsedRefresh, wanted: list[str] | None) -> None:
@@ -113,30 +143,45 @@ def _has(places: Mapping[str, Location | None], folder: str) -> bool:
     return any(annotation_requests.scopes_of(request, places, whole=False).values())
 
 
-def _stamps(found: ParsedRefresh) -> list[str]:
-    """The times of all earlier requests: a new one must be later, even if another clock was ahead."""
-    marks, taken = found.meta.annotations or {}, found.status.requests
-    return [
+def new_stamp(found: ParsedRefresh, now: float) -> str:
+    """Later than the times of all earlier requests, even if another clock was ahead. CommandError if one is
+    so far ahead that the operator would refuse what is later."""
+    marks, taken = found.meta.annotations or {}, found.status.requests or RequestsStatus()
+    earlier = [
         normalise_time(marks.get(names.REFRESH_AT)),
         *_requests(marks).values(),
-        *((taken.refresh_at or "", taken.folders_at or "") if taken is not None else ()),
+        *(taken.refresh_at or "", taken.folders_at or ""),
     ]
+    if (latest := max(earlier)) > format_micros(now + AHEAD):
+        raise CommandError(
+            f"the annotations or status.requests have the time {latest}, more than a day ahead: is this "
+            "machine's clock right? If so, remove that time"
+        )
+    return stamp_after(now, earlier)
 
 
 def _requests(marks: Mapping[str, str]) -> dict[str, str]:
-    """refresh-folders as the operator reads it: invalid parts are ignored."""
+    """Folder -> time of refresh-folders, as the operator reads it: invalid parts are ignored."""
     try:
         found = msgspec.json.decode(marks.get(names.REFRESH_FOLDERS) or "{}", type=dict[str, str])
     except (msgspec.ValidationError, msgspec.DecodeError):
         return {}
-    return {folder: at for folder, raw in found.items() if (at := normalise_time(raw))}
+    return {folder: at for folder, raw in found.items() if (at := normalise_time(raw)) and _named(folder)}
 
 
-def merged(current: Mapping[str, str], before: ParsedRefresh, new: Mapping[str, str]) -> str:
+def _named(folder: str) -> bool:
+    try:
+        place_of(folder)
+    except ValueError:
+        return False
+    return True
+
+
+def merged(before: ParsedRefresh, new: Mapping[str, str], now: float) -> str:
     """The new value of refresh-folders: requests of others that were not taken yet, and the new ones."""
-    taken = before.status.requests
-    known = (taken.folders_at or "") if taken is not None else ""
-    every = {**{folder: at for folder, at in _requests(current).items() if at > known}, **new}
+    untaken = set(read_requests(before.meta, before.status.requests, now).places)
+    marks = before.meta.annotations or {}
+    every = {**{folder: at for folder, at in _requests(marks).items() if place_of(folder) in untaken}, **new}
     if len(every) > MAX_FOLDERS:
         waiting = len(every) - len(new)
         raise CommandError(
@@ -146,13 +191,13 @@ def merged(current: Mapping[str, str], before: ParsedRefresh, new: Mapping[str, 
     return msgspec.json.encode(every, order="sorted").decode()
 
 
-def describe(found: ParsedRefresh, now: float) -> list[str]:
-    """The targets that will be refreshed, and when."""
+def describe(found: ParsedRefresh, now: float, wanted: list[str] | None) -> list[str]:
+    """The targets of this request that will be refreshed, and when."""
     head = f"S3AggregatedRefresh {found.meta.namespace}/{found.meta.name}"
     if held := hold_of(found):
         return [f"{head}: asked for, but nothing is started now: {held}"]
-    requests, whole = read_requests(found.meta, found.status.requests), target_type_of(found.spec).whole
-    scopes = annotation_requests.scopes_of(requests, _locations(found), whole=whole)
+    mine = RefreshRequests(everything=wanted is None, places=tuple(map(place_of, wanted or ())))
+    scopes = annotation_requests.scopes_of(mine, _locations(found), whole=target_type_of(found.spec).whole)
     targets = []
     for status in found.status.targets:
         target = annotation_requests.ask(resource.decode_target(status, now), scopes[status.id], now)
@@ -163,14 +208,22 @@ def describe(found: ParsedRefresh, now: float) -> list[str]:
     rows = []
     for one in outlooks(asked, now):
         dirty, coming = one.target.dirty, one.next
-        if dirty is not None and dirty.asked:
+        if dirty is not None and scopes[one.target.id]:
             folders = listed(names_in(dirty.waiting), wide=False)
             rows.append([one.target.id, folders, when(coming, now), why(coming, now, wide=False)])
     text = f"{head}: {number(len(rows), 'target')} of {len(targets)} will be refreshed"
     return [text, *table(rows, indent="  ")]
 
 
-async def _follow(session: Session, name: str, stamp: str) -> int:
+class Asked(NamedTuple):
+    """What the command has written."""
+
+    uid: str
+    stamp: str
+    folders: list[str] | None
+
+
+async def _follow(session: Session, name: str, asked: Asked) -> int:
     """0 once the request of this time is done; 1 if nothing is started."""
     watches = Watches(session.client)
     store = watches.add(KIND.path(session.namespace), RawRefresh)
@@ -179,16 +232,26 @@ async def _follow(session: Session, name: str, stamp: str) -> int:
         found = store.get(session.namespace, name)
         return None if found is None else RefreshState.at(found.wire, time.time())
 
-    view = VIEW._replace(ended=lambda state: ended(state, stamp))
+    view = VIEW._replace(ended=lambda state: ended(state, asked))
     async with running(watches):
         return await follow_to_the_end(watches, read_state, view, f"{KIND.kind} {name}", None)
 
 
-def ended(state: RefreshState, stamp: str) -> int | None:
-    """The exit code once the request of this time is done (0), or no further progress is possible without a
-    user (1); None before."""
-    status = state.read.status
-    taken = status.requests
-    if taken is not None and taken.done_at and stamp <= max(taken.refresh_at or "", taken.folders_at or ""):
-        return 0
-    return 1 if hold_of(state.read) or c.find(status.conditions, c.STALLED) is not None else None
+def ended(state: RefreshState, asked: Asked) -> int | None:
+    """The exit code once what was asked for is done (0), or nothing is started (1); None before. CommandError
+    if it never will be."""
+    meta, taken = state.read.meta, state.read.status.requests or RequestsStatus()
+    marks = meta.annotations or {}
+    if meta.uid != asked.uid:
+        raise CommandError(f"{meta.name} was deleted and made again meanwhile: look, and try again")
+    if asked.folders is None:
+        last, there = taken.refresh_at, normalise_time(marks.get(names.REFRESH_AT)) >= asked.stamp
+    else:
+        last, found = taken.folders_at, _requests(marks)
+        there = all(found.get(folder, "") >= asked.stamp for folder in asked.folders)
+    if (last or "") >= asked.stamp:
+        if taken.done_at:
+            return 0
+    elif not there:
+        raise CommandError("the annotation was removed or replaced before the operator took it: try again")
+    return 1 if hold_of(state.read) else None

@@ -25,7 +25,7 @@ from caretaker.cli.common import (
 from caretaker.cli.text import age, number, one_line, table
 from caretaker.daemontask.budgets import Allowance, allowed_words
 from caretaker.daemontask.forecast import Forecast, forecast
-from caretaker.daemontask.resource import read_task
+from caretaker.daemontask.resource import RawTask, read_task
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.snapshot_reader import observe
 from caretaker.kube.errors import ApiError
@@ -71,10 +71,11 @@ def main(args: argparse.Namespace) -> int:
             check_nodes(wanted, snapshot.nodes)
         stamp = stamp_after(snapshot.now, _stamps(snapshot))
 
-        def change(current: Annotations) -> Annotations:
+        def change(current: RawTask) -> Annotations:
             if wanted is None:
                 return {names.RERUN_AT: stamp}
-            return {names.RERUN_NODES: merged(current.get(names.RERUN_NODES, ""), wanted, stamp, snapshot)}
+            marks = current.metadata.annotations or {}
+            return {names.RERUN_NODES: merged(marks.get(names.RERUN_NODES, ""), wanted, stamp, snapshot)}
 
         changed = await annotate(session, raw, DAEMON_TASK.path(raw.metadata.namespace, args.name), change)
         task, _ = read_task(changed)
@@ -85,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
     return execute(args, body)
 
 
-async def annotate(session: Session, raw: R, path: str, change: Callable[[Annotations], Annotations]) -> R:
+async def annotate(session: Session, raw: R, path: str, change: Callable[[R], Annotations]) -> R:
     """Patch annotations on the very state they were computed from; the resource as it is afterwards.
 
     The operator writes status in between, which changes the resourceVersion too: read and try again.
@@ -96,7 +97,7 @@ async def annotate(session: Session, raw: R, path: str, change: Callable[[Annota
             "metadata": {
                 "uid": meta.uid,
                 "resourceVersion": meta.resource_version,
-                "annotations": change(meta.annotations or {}),
+                "annotations": change(raw),
             }
         }
         try:

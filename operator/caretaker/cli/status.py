@@ -157,7 +157,7 @@ class _LineOutput(Generic[M]):
 
     def tick(self, trouble: str) -> None:
         if trouble and not self._trouble:
-            print(f"caretaker status: {one_line(trouble)}; trying again", file=sys.stderr, flush=True)
+            print(f"caretaker: {one_line(trouble)}; trying again", file=sys.stderr, flush=True)
         self._trouble = trouble
 
     def close(self) -> None:

@@ -14,9 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from caretaker.api import names
+from caretaker.api.hashing import h10
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import RequestsStatus
-from caretaker.api.times import format_time, normalise_time
+from caretaker.api.times import format_micros, format_time, normalise_time
 from caretaker.s3refresh import debounce, folders
 from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
@@ -27,6 +28,8 @@ MAX_FOLDERS: Final = 50  # in one annotation
 NAMED: Final = 10  # errors of a kind that are named
 LONGEST: Final = 100  # characters of a key, name or value in an error
 S3: Final = "s3://"
+AHEAD: Final = 86400.0  # seconds that a time may lie ahead: a later one would outdo all that follow it
+_FOLDERS: Final = f"metadata.annotations[{names.REFRESH_FOLDERS}]"
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -39,13 +42,14 @@ class Place(msgspec.Struct, frozen=True):
 class RefreshRequests(msgspec.Struct, frozen=True):
     """The requests that no pass has taken yet.
 
-    at, folders_at  the marks of status.requests once they are taken; "" = no annotation of the kind
+    at, folders_at, taken  those of status.requests once they are taken; empty = nothing new of the kind
     """
 
     everything: bool = False
     places: tuple[Place, ...] = ()
     at: str = ""
     folders_at: str = ""
+    taken: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 
     @property
@@ -56,75 +60,92 @@ class RefreshRequests(msgspec.Struct, frozen=True):
     def marks(self, before: RequestsStatus | None) -> RequestsStatus:
         """status.requests once they are taken."""
         before = before or RequestsStatus()
-        return RequestsStatus(self.at or before.refresh_at, self.folders_at or before.folders_at)
+        return RequestsStatus(
+            refresh_at=self.at or before.refresh_at,
+            folders_at=self.folders_at or before.folders_at,
+            taken=self.taken or before.taken,
+        )
 
 
-def read_requests(meta: WireMeta, before: RequestsStatus | None) -> RefreshRequests:
+def read_requests(meta: WireMeta, before: RequestsStatus | None, now: float) -> RefreshRequests:
     """The new requests in the annotations. `before`: status.requests.
 
-    refresh-at is new if it differs from the one before. Of refresh-folders those are new that are later than
-    all before; if none is as late, the clock of a person is slow or the annotation was put back, and all of
-    them are: a refresh too many, never one too few.
+    refresh-at is new if it is later than the one before. An entry of refresh-folders that was not taken is
+    new if it is no earlier than all that were: `date` stamps two of one second alike. One that asks for
+    nothing, though it was not taken, is an error.
     """
-    marks, taken = meta.annotations or {}, before or RequestsStatus()
-    errors: list[str] = []
-    text, at = marks.get(names.REFRESH_AT, ""), normalise_time(marks.get(names.REFRESH_AT))
-    if text and not at:
-        errors.append(
-            f"metadata.annotations[{names.REFRESH_AT}]: {_cut(text)!r} is not an RFC 3339 time such as "
-            "2026-01-31T12:00:00Z"
-        )
-    asked = _folders(marks.get(names.REFRESH_FOLDERS, ""), errors)
-    newest, known = max(asked.values(), default=""), taken.folders_at or ""
-    after = known if newest >= known else ""
-    errors += _slips(marks)
+    marks, known, errors = meta.annotations or {}, before or RequestsStatus(), list[str]()
+    text, last = marks.get(names.REFRESH_AT, ""), known.refresh_at or ""
+    at = normalise_time(text)
+    if text and (fault := _untimely(text, at, last, now)):
+        errors.append(f"metadata.annotations[{names.REFRESH_AT}]: {fault}")
+        at = ""
+    new: dict[Place, str] = {}
+    taken, faults = list[str](), list[str]()
+    for place, (folder, raw, when) in _folders(marks.get(names.REFRESH_FOLDERS, ""), errors, faults).items():
+        mark = h10(place.bucket, place.folder, when)
+        if mark not in known.taken:
+            if fault := _untimely(raw, when, known.folders_at or "", now):
+                faults.append(f"{_FOLDERS}[{_cut(folder)!r}]: {fault}")
+                continue
+            new[place] = when
+        taken.append(mark)
+    errors += faults[:NAMED]
+    if len(faults) > NAMED:
+        errors.append(f"{_FOLDERS}: {len(faults) - NAMED} more ask for nothing")
     return RefreshRequests(
-        everything=bool(at) and at != taken.refresh_at,
-        places=tuple(place for place, when in asked.items() if when > after),
-        at=at,
-        folders_at=newest,
-        errors=tuple(errors),
+        everything=at > last,
+        places=tuple(new),
+        at=at if at > last else "",
+        folders_at=max(new.values(), default=""),
+        taken=tuple(taken) if new else (),
+        errors=(*errors, *_slips(marks)),
     )
 
 
+def _untimely(text: str, when: str, last: str, now: float) -> str:
+    """Why a time asks for nothing, though it was not taken; "" if that is not so."""
+    if not when:
+        return f"{_cut(text)!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
+    if when < last:
+        return f"{_cut(text)!r} is earlier than {last}, the last time that was taken: set a later one"
+    ahead = when > format_micros(now + AHEAD)
+    return f"{_cut(text)!r} lies more than a day ahead: set the time of now" if ahead else ""
+
+
 def recorded(
-    before: RequestsStatus | None, taken: RefreshRequests | None, targets: Iterable[TargetState], now: float
+    before: RequestsStatus | None, taken: RefreshRequests | None, now: float, *, busy: bool
 ) -> RequestsStatus | None:
-    """status.requests after a pass that has `taken` these: done once no part of a request waits or runs."""
+    """status.requests after a pass that has `taken` these: done unless a part of a request waits or runs,
+    which is `busy`."""
     found = before if taken is None else taken.marks(before)
-    if found is None or found.done_at or any(target.requested for target in targets):
+    if found is None or found.done_at or busy:
         return found
     return replace(found, done_at=format_time(now))
 
 
-def _folders(text: str, errors: list[str]) -> dict[Place, str]:
-    """Place -> time, of the entries that can be read. The faults of the others are added to `errors`."""
-    key = f"metadata.annotations[{names.REFRESH_FOLDERS}]"
+def _folders(text: str, errors: list[str], faults: list[str]) -> dict[Place, tuple[str, str, str]]:
+    """Place -> (folder, time, normalised time), each as late as it is asked for. Faults of the whole are
+    added to `errors`, those of single entries to `faults`."""
     if not text:
         return {}
     try:
         wanted = msgspec.json.decode(text, type=dict[str, str])
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        errors.append(f"{key}: want {{folder: time}}: {error}")
+        errors.append(f"{_FOLDERS}: want {{folder: time}}: {error}")
         return {}
     if len(wanted) > MAX_FOLDERS:
-        errors.append(f"{key}: {too_many(len(wanted))}, or set {names.REFRESH_AT} for everything")
+        errors.append(f"{_FOLDERS}: {too_many(len(wanted))}, or set {names.REFRESH_AT} for everything")
         return {}
-    found: dict[Place, str] = {}
-    faults: list[str] = []
+    found: dict[Place, tuple[str, str, str]] = {}
     for folder, raw in wanted.items():
         try:
-            place = place_of(folder)
+            place, when = place_of(folder), normalise_time(raw)
         except ValueError as error:
-            faults.append(f"{key}: {error}")
+            faults.append(f"{_FOLDERS}: {error}")
             continue
-        if when := normalise_time(raw):
-            found[place] = max(when, found.get(place, ""))
-        else:
-            faults.append(f"{key}.{_cut(folder)}: {_cut(raw)!r} is not an RFC 3339 time")
-    errors += faults[:NAMED]
-    if len(faults) > NAMED:
-        errors.append(f"{key}: {len(faults) - NAMED} more cannot be read")
+        if place not in found or found[place][2] < when:
+            found[place] = folder, raw, when
     return found
 
 
@@ -135,6 +156,8 @@ def too_many(count: int) -> str:
 
 def place_of(text: str) -> Place:
     """`2026/11`, of every bucket, or `s3://media/2026/11`. ValueError with the fault and a fix."""
+    if not text:
+        raise ValueError("'' names no folder: write / for everything")
     bucket, path = "", text
     if text.startswith(S3):
         bucket, _, path = text[len(S3) :].partition("/")

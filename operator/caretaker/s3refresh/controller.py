@@ -93,7 +93,8 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
         """See status.py."""
-        found = transitions(snapshot.read.status, status, expired=snapshot.plan_input.expired)
+        expired, before = snapshot.plan_input.expired, snapshot.read.status
+        found = transitions(before, status, expired=expired, concerned=plan.requested)
         over = snapshot.read.flushing and snapshot.flush_remaining <= 0
         if over and not _flushed(snapshot, plan):
             found.append(given_up(snapshot.blocked))
@@ -117,9 +118,8 @@ def _flushed(snapshot: Snapshot, plan: Plan) -> bool:
     """Whether the resource may go. A gateway finishes accepted refreshes by itself; a Job goes with its
     owner, so its end is waited for."""
     ends, discovery = target_type_of(snapshot.read.spec).idempotent, snapshot.plan_input.discovery
-    there = {share.id for share in discovery.shares}
     # A target that is gone is never refreshed.
-    left = [t for t in plan.targets if t.id in there or not discovery.complete]
+    left = [t for t in plan.targets if not discovery.gone(t.id)]
     return not any(t.dirty or t.claim or (ends and t.in_flight) for t in left)
 
 

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import Filter, Spec, TargetStatus
-from caretaker.kube.errors import or_none
-from caretaker.registry import S3_AGGREGATED_REFRESH
+from caretaker.kube.errors import ApiError, or_none
+from caretaker.registry import INSTALL_CRDS, S3_AGGREGATED_REFRESH
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource
 from caretaker.s3refresh.admission import access_of
-from caretaker.s3refresh.annotation_requests import read_requests
+from caretaker.s3refresh.annotation_requests import RefreshRequests, read_requests
 from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, OTHERS_SECONDS, busy_of
 from caretaker.s3refresh.conditions import regained
 from caretaker.s3refresh.credentials import max_age
@@ -141,7 +141,28 @@ class Reader:
         discovery = _state(worker, setup, read).discovery.located(places)
         came = await came.with_matches(read.spec, discovery)
         came = await came.joined(read.status.targets, time.time())
-        return self._snapshot(key, read, _state(worker, setup, read), setup, came)
+        requests = await self._requests(key, read)
+        return self._snapshot(key, read, _state(worker, setup, read), setup, came, requests)
+
+    async def _requests(self, key: Key, read: ParsedRefresh) -> RefreshRequests:
+        """The new requests; none where an older CRD would drop the record of them, and each pass would take
+        them again. The API server is asked by a dry run, until it has once kept it."""
+        found, before = read_requests(read.meta, read.status.requests, time.time()), read.status.requests
+        if not found.any or self._shared.keeps_requests:
+            return found
+        path, marks = S3_AGGREGATED_REFRESH.path(key.namespace, key.name), found.marks(before)
+        body = {"metadata": {"uid": read.meta.uid}, "status": {"requests": marks}}
+        try:
+            raw = await self._of.client.patch(f"{path}/status", body, RawRefresh, params={"dryRun": "All"})
+        except ApiError as error:
+            if error.status == 400:  # a webhook that allows no dry run
+                return found
+            raise
+        if resource.read(raw, registry().spec).status.requests == marks:
+            self._shared.keeps_requests = True
+            return found
+        lost = f"status.requests is not stored, so no request is taken: {INSTALL_CRDS}"
+        return RefreshRequests(errors=(*found.errors, lost))
 
     async def resource(self, key: Key) -> RawRefresh | None:
         """None when it is gone, or going with nothing left to flush."""
@@ -169,7 +190,13 @@ class Reader:
         return replace(setup, config=config)
 
     def _snapshot(
-        self, key: Key, read: ParsedRefresh, state: WorkerState, setup: Setup, came: Arrivals
+        self,
+        key: Key,
+        read: ParsedRefresh,
+        state: WorkerState,
+        setup: Setup,
+        came: Arrivals,
+        requests: RefreshRequests,
     ) -> Snapshot:
         now, clock, scale, limiter = time.time(), time.monotonic(), self._of.scale, self._shared.limiter
         spec, target_type, rejection = read.spec, target_type_of(read.spec), setup.rejection
@@ -205,7 +232,7 @@ class Reader:
                 suspended=rejection is not None or not read.active or self._shared.stopping,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
                 expired=regained(read.status, rejection) or _expired(read, state, now),
-                requests=read_requests(read.meta, read.status.requests),
+                requests=requests,
                 messages=came.messages,
                 matches=came.matches,
                 concerned=came.concerned,

@@ -37,7 +37,7 @@ class _Draft:
     returned: list[int] = field(default_factory=list)
     unclaimed: list[int] = field(default_factory=list)
     matches: Matches = field(default_factory=Matches)
-    requested: bool = False
+    requested: int | None = None
     put_off: bool = False  # claims are left to the next plan, which follows at once
 
 
@@ -201,28 +201,28 @@ def _appear(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
 
 
 def _ask(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
-    """W1 of the requests by annotation. While no target is known they stay in the annotation."""
-    requests, shares = inputs.requests, inputs.discovery.by_id
-    if not requests.any or not (targets or inputs.discovery.complete):
+    """W1 of the requests by annotation. Until targets were looked for they stay in the annotation: some may
+    come, or be gone, by a change of the spec."""
+    requests, discovery, shares = inputs.requests, inputs.discovery, inputs.discovery.by_id
+    if not requests.any or not discovery.looked:
         return
     places = {
         name: annotation_requests.location_of(target, shares.get(name), bucket=inputs.idempotent)
         for name, target in targets.items()
+        if not discovery.gone(name)
     }
-    for name, scope in annotation_requests.scopes_of(requests, places, whole=inputs.whole).items():
+    scopes = annotation_requests.scopes_of(requests, places, whole=inputs.whole)
+    for name, scope in scopes.items():
         targets[name] = annotation_requests.ask(targets[name], scope, inputs.now)
-    result.requested = True
+    result.requested = sum(map(bool, scopes.values()))
 
 
 def _leave(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """Drop the record of a share that is gone for certain: if the share comes back, it is new and stale. A
     record that is dirty or claimed stays, and its scope becomes everything: until the share comes back, its
     events match no share and are deleted."""
-    if not inputs.discovery.complete:
-        return
-    ids = {share.id for share in inputs.discovery.shares}
     for target in list(targets.values()):
-        if target.id in ids:
+        if not inputs.discovery.gone(target.id):
             continue
         if target.dirty is None and target.claim is None:
             del targets[target.id]
@@ -270,8 +270,7 @@ def _abandoned_at(inputs: PlanInput, target: TargetState) -> float:
 
 def _stays(inputs: PlanInput, target: TargetState) -> bool:
     """Whether a claim is executed again as it is: merged back, its effect could come twice."""
-    exists = not inputs.discovery.complete or target.id in {share.id for share in inputs.discovery.shares}
-    return inputs.idempotent and exists
+    return inputs.idempotent and not inputs.discovery.gone(target.id)
 
 
 def _again_at(inputs: PlanInput, target: TargetState) -> float:

@@ -40,7 +40,7 @@ class Dependencies(msgspec.Struct, frozen=True):
 
 
 class Shared:
-    """See the module. `stopping`: no further call is begun."""
+    """See the module. `stopping`: no further call is begun. `keeps_requests`: the CRD has status.requests."""
 
     def __init__(self, of: Dependencies) -> None:
         self.claims = QueueClaims()
@@ -48,4 +48,4 @@ class Shared:
         self.limiter = ConcurrencyLimiter()
         self.key_ring = KeyRing(of.client, of.add, of.aws.retire)
         self.workers: dict[Key, Worker] = {}
-        self.stopping = False
+        self.stopping = self.keeps_requests = False

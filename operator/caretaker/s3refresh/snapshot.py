@@ -68,6 +68,15 @@ class Discovery(msgspec.Struct, frozen=True):
         """The shares."""
         return {share.id: share for share in self.shares}
 
+    @property
+    def looked(self) -> bool:
+        """Whether there is a result, for the configuration that counts now."""
+        return self.complete or bool(self.shares or self.faults or self.undescribed)
+
+    def gone(self, name: str) -> bool:
+        """Whether the target does not exist, for certain."""
+        return self.complete and all(share.id != name for share in self.shares)
+
     def located(self, places: Mapping[str, str]) -> "Discovery":
         """With the shares that are listed but cannot be described, at their recorded location: they cannot be
         refreshed now, but their events are matched to them. `places`: share id -> recorded location. A share
@@ -127,7 +136,7 @@ class Plan(msgspec.Struct, frozen=True):
     calls: tuple[tuple[Share, Claim], ...] = ()
     done: tuple[int, ...] = ()  # messages to delete
     returned: tuple[int, ...] = ()  # messages to return to the queue
-    requested: bool = False  # the new requests are in the state to write
+    requested: int | None = None  # targets that the new requests concern; None = they are not taken
     unclaimed: tuple[int, ...] = ()  # ends of refreshes that are not on record: another resource's, or old
     matches: Matches = Matches()  # of the events of all messages
     wake: float = 0.0

@@ -22,7 +22,7 @@ _APART = (c.QUEUE_REACHABLE, c.TARGETS_RESOLVED)
 
 def status_of(snapshot: Snapshot, plan: Plan) -> Status:
     """The status to write."""
-    before, now = snapshot.read.status, snapshot.plan_input.now
+    before, now, discovery = snapshot.read.status, snapshot.plan_input.now, snapshot.plan_input.discovery
     return Status(
         observed_generation=snapshot.read.meta.generation,
         conditions=c.merge(before.conditions, conditions_of(snapshot, plan), format_time(now)),
@@ -30,7 +30,10 @@ def status_of(snapshot: Snapshot, plan: Plan) -> Status:
         requests=before.requests
         if snapshot.read.spec is None
         else annotation_requests.recorded(
-            before.requests, snapshot.plan_input.requests if plan.requested else None, plan.targets, now
+            before.requests,
+            None if plan.requested is None else snapshot.plan_input.requests,
+            now,
+            busy=any(one.requested and not discovery.gone(one.id) for one in plan.targets),
         ),
         # Without a spec there are no options, and nothing changes.
         targets=before.targets
@@ -39,21 +42,24 @@ def status_of(snapshot: Snapshot, plan: Plan) -> Status:
     )
 
 
-def transitions(before: Status, after: Status, *, expired: bool = False) -> list[Event]:
-    """The Events between two statuses. `expired`: events may have been lost before they were received."""
+def transitions(
+    before: Status, after: Status, *, expired: bool = False, concerned: int | None = None
+) -> list[Event]:
+    """The Events between two statuses. `expired`: events may have been lost before they were received;
+    `concerned`: targets that new requests concern."""
     message = (
         "the queue was not read for long, or by another resource, or its dead-letter queue grew: "
         "everything is refreshed"
     )
     lost = [Event("Warning", "EventsMayHaveExpired", message)] if expired else []
-    events = [*lost, *_conditions(before, after), *_asked(before, after)]
+    events = [*lost, *_conditions(before, after), *_asked(before, after, concerned or 0)]
     old = {target.id: target for target in before.targets}
     for target in after.targets:
         events += _target(old, target)
     return events
 
 
-def _asked(before: Status, after: Status) -> Iterator[Event]:
+def _asked(before: Status, after: Status, concerned: int) -> Iterator[Event]:
     """A request was taken."""
     was, now = before.requests or RequestsStatus(), after.requests
     if now is None:
@@ -65,7 +71,6 @@ def _asked(before: Status, after: Status) -> Iterator[Event]:
         kinds.append(f"folders ({names.REFRESH_FOLDERS} {now.folders_at})")
     if not kinds:
         return
-    concerned = sum(resource.decode_target(target, 0.0).requested for target in after.targets)
     found = f"{concerned} target(s)" if concerned else "no target has it, so nothing is refreshed"
     message = f"{' and '.join(kinds)}: {found}"
     yield Event("Normal" if concerned else "Warning", "RefreshRequested", message)

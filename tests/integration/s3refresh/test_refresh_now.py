@@ -99,6 +99,63 @@ async def test_a_folder_is_refreshed_with_everything_below_and_the_folders_above
     assert shared.control.refreshes(other) == [], "its events go on waiting"
 
 
+async def test_commands_at_once_lose_no_folder(shared: Refreshing, cli: Cli) -> None:
+    resource, share, _ = await past_the_events(shared)
+    await resource.when(lambda r: bool(r["status"].get("targets")))
+    wanted = {f"f{n}" for n in range(4)}
+    said = await asyncio.gather(*(cli("refresh", f"s3ar/{resource.name}", "--folder", f) for f in wanted))
+    assert [(one.code, one.err) for one in said] == [(0, "")] * len(wanted)
+    await resource.when(lambda r: done(r) and trees(shared, share) == wanted)
+
+
+def trees(place: Refreshing, share: str) -> set[str]:
+    made = [one for one in place.control.refreshes(share) if one["recursive"]]
+    return {folder for one in made for folder in one["folders"]}
+
+
+async def test_folders_that_are_asked_for_within_a_second_are_all_refreshed(shared: Refreshing) -> None:
+    """Each replaces the one before, once that was taken."""
+    resource, share, _ = await past_the_events(shared)
+    for folder in ("a", "b", "c"):
+        await ask(shared.admin, resource, **{folder: T1})
+        await resource.when(lambda r, own=folder: done(r) and own in trees(shared, share))
+
+
+async def test_a_time_that_is_put_back_refreshes_nothing_and_is_told(shared: Refreshing) -> None:
+    resource, share, _ = await past_the_events(shared)
+    await ask(shared.admin, resource, T2)
+    await resource.when(done)
+    await ask(shared.admin, resource, T1)
+    found = await resource.when(lambda r: bool(condition(r, "InvalidRequest")))
+    assert f"'{T1}' is earlier than " in condition(found, "InvalidRequest")["message"]
+    assert same(found["status"]["requests"]["refreshAt"], T2)
+    assert len(shared.control.refreshes(share)) == 1
+
+
+async def test_a_bucket_that_leaves_with_the_request_is_not_waited_for(shared: Refreshing) -> None:
+    async with FakeApiServer() as service:
+        service.on("POST", "/purge", taken)
+        one, two, three = (shared.aws.bucket() for _ in range(3))
+        port = service.url.rpartition(":")[2]
+        resource = await shared.create(
+            shared.aws.queue(),
+            filter={"buckets": [one, two]},
+            target={"http": {"url": f"http://localhost:{port}/purge"}},
+            debounce={**LONG, "minInterval": "0s"},
+            resync={"onStart": False},
+        )
+        await resource.condition("Ready")
+        marks = {"annotations": {REFRESH_AT: T1}}
+        await shared.admin.patch(
+            resource.url, {"metadata": marks, "spec": {"filter": {"buckets": [one, three]}}}
+        )
+        found = await resource.when(done)
+        bodies = [msgspec.json.decode(body) for body in service.bodies]
+    assert {target["id"] for target in found["status"]["targets"]} == {one, three}
+    assert {body["bucket"] for body in bodies} == {one, three}
+    assert stands(found, "Ready")
+
+
 async def test_a_request_during_a_refresh_makes_another_after_it(shared: Refreshing) -> None:
     resource, share, bucket = await past_the_events(shared)
     await ask(shared.admin, resource, T1)
@@ -140,9 +197,7 @@ async def test_a_suspended_resource_refreshes_when_it_goes_on(shared: Refreshing
     said = await cli("refresh", f"s3ar/{resource.name}", "--wait")
     assert said.code == 1
     assert "asked for, but nothing is started now: spec.suspend is true" in said.lines[0]
-    found = await resource.when(lambda r: bool(r["status"].get("requests")))
-    (target,) = found["status"]["targets"]
-    assert (target["dirty"]["all"], target["dirty"]["requested"], done(found)) == (True, True, False)
+    assert "requests" not in (await resource.get())["status"], "targets are not looked for"
     assert shared.control.refreshes(share) == []
     await resource.edit(suspend=False)
     await resource.when(done)
@@ -184,6 +239,26 @@ async def test_a_service_is_told_of_a_folder(shared: Refreshing) -> None:
         ({"in/2026"}, True),
         ({"in", "/"}, False),
     ]
+
+
+async def test_a_wait_for_what_fails_ends_in_time_and_the_request_stands(
+    shared: Refreshing, cli: Cli
+) -> None:
+    async with FakeApiServer() as service:  # it knows no /purge
+        port = service.url.rpartition(":")[2]
+        resource = await shared.create(
+            shared.aws.queue(),
+            filter={"buckets": [shared.aws.bucket()]},
+            target={"http": {"url": f"http://localhost:{port}/purge"}},
+            debounce={**LONG, "minInterval": "0s"},
+        )
+        await resource.when(lambda r: bool(r["status"].get("targets")))
+        said = await cli("refresh", f"s3ar/{resource.name}", "--wait", "--timeout", "3s")
+        words = "caretaker refresh: not done yet, and not given up: caretaker status shows how far it is\n"
+        assert (said.code, said.err) == (1, words)
+        assert not done(await resource.get())
+        service.on("POST", "/purge", taken)
+        await resource.when(done)
 
 
 @pytest.mark.slow
@@ -258,11 +333,12 @@ async def test_a_write_that_is_refused_takes_no_request(
     process, place, proxy = own
     await asyncio.to_thread(process.start)
     resource, share, _ = await past_the_events(place)
-    await resource.when(lambda r: bool(r["status"].get("targets")))
+    await ask(place.admin, resource, T1)
+    before = await resource.when(done, TIMEOUT)
     with proxy.fault(STATUS_WRITES, Answer(409, "Conflict")) as refused:
-        await ask(place.admin, resource, T1)
+        await ask(place.admin, resource, T2)
         await asyncio.to_thread(refused.wait, 2)
-        assert place.control.refreshes(share) == []
-        assert "requests" not in (await resource.get())["status"]
-    await resource.when(done, TIMEOUT)
-    assert len(place.control.refreshes(share)) == 1
+        assert len(place.control.refreshes(share)) == 1
+        assert (await resource.get())["status"]["requests"] == before["status"]["requests"]
+    await resource.when(lambda r: done(r) and same(r["status"]["requests"]["refreshAt"], T2), TIMEOUT)
+    assert len(place.control.refreshes(share)) == 2

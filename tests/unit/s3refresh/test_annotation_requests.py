@@ -13,21 +13,22 @@ from caretaker.s3refresh.annotation_requests import MAX_FOLDERS, Place, RefreshR
 T1, T2, T3 = (f"2026-01-31T12:00:0{n}.000000+00:00" for n in (1, 2, 3))
 Z1, Z2, Z3 = (f"2026-01-31T12:00:0{n}Z" for n in (1, 2, 3))
 HERE = Place("", "2026/11")
+SOON = 1_769_860_800.0  # 2026-01-31T12:00:00Z
 
 
-def read(before: RequestsStatus | None = None, **marks: Any) -> RefreshRequests:
+def read(before: RequestsStatus | None = None, *, now: float = SOON, **marks: Any) -> RefreshRequests:
     """`at` and `folders` as a person writes them."""
     keys = {"at": REFRESH_AT, "folders": REFRESH_FOLDERS}
     texts = {
         keys.get(name, name): one if isinstance(one, str) else msgspec.json.encode(one).decode()
         for name, one in marks.items()
     }
-    return read_requests(WireMeta(annotations=texts), before)
+    return read_requests(WireMeta(annotations=texts), before, now)
 
 
 class TestRead:
     def test_without_annotations_there_is_no_request(self) -> None:
-        assert read_requests(WireMeta(), None) == RefreshRequests()
+        assert read_requests(WireMeta(), None, SOON) == RefreshRequests()
         assert not RefreshRequests().any
 
     def test_everything_once_for_each_new_time(self) -> None:
@@ -36,20 +37,54 @@ class TestRead:
         assert not read(RequestsStatus(refresh_at=T1), at="2026-01-31T13:00:01+01:00").any
         assert read(RequestsStatus(refresh_at=T1), at=Z2).everything
 
-    def test_a_clock_that_is_slow_asks_all_the_same(self) -> None:
-        assert read(RequestsStatus(refresh_at=T2), at=Z1).everything
-        assert read(RequestsStatus(folders_at=T2), folders={"2026/11": Z1}).places == (HERE,)
+    def test_an_earlier_time_asks_for_nothing_and_is_told(self) -> None:
+        """Git has the one before."""
+        found = read(RequestsStatus(T2, T2), at=Z1, folders={"2026/11": Z1})
+        assert not found.any
+        assert found.errors == (
+            f"metadata.annotations[{REFRESH_AT}]: '{Z1}' is earlier than {T2}, the last time that was taken: "
+            "set a later one",
+            f"metadata.annotations[{REFRESH_FOLDERS}]['2026/11']: '{Z1}' is earlier than {T2}, the last time "
+            "that was taken: set a later one",
+        )
 
-    def test_of_the_folders_those_that_are_later(self) -> None:
-        found = read(RequestsStatus(folders_at=T1), folders={"a": Z1, "2026/11": Z2})
-        assert found == RefreshRequests(places=(HERE,), folders_at=T2)
-        assert not read(RequestsStatus(folders_at=T2), folders={"a": Z1, "2026/11": Z2}).any
+    def test_each_folder_once_for_each_time(self) -> None:
+        first = read(folders={"a": Z1, "2026/11": Z2})
+        assert (first.places, first.folders_at) == ((Place("", "a"), HERE), T2)
+        after = first.marks(None)
+        again = read(after, folders={"a": Z1, "/2026/11": "2026-01-31T13:00:02+01:00"})
+        assert again == RefreshRequests()
+        assert read(after, folders={"a": Z1, "2026/11": Z3}).places == (HERE,)
+
+    def test_others_within_the_same_second_count(self) -> None:
+        """`date -u +%FT%TZ`, once for each folder."""
+        after, found = None, []
+        for folder in ("a", "b", "c"):
+            request = read(after, folders={folder: Z1})
+            found += request.places
+            after = request.marks(after)
+        assert found == [Place("", "a"), Place("", "b"), Place("", "c")]
+
+    def test_a_folder_of_two_names_has_the_later_time(self) -> None:
+        assert read(folders={"2026/11": Z2, "/2026/11/": Z1}) == read(folders={"2026/11": Z2})
+        assert read(folders={"2026/11": Z1, "/2026/11/": Z2}) == read(folders={"2026/11": Z2})
+
+    def test_a_time_far_ahead_is_refused_as_all_that_follow_it_would_be(self) -> None:
+        found = read(now=SOON - 86_402, at=Z3, folders={"2026/11": Z3})
+        assert not found.any
+        assert [": '2026-01-31T12:00:03Z' lies more than a day ahead" in one for one in found.errors] == [
+            True,
+            True,
+        ]
+        assert read(now=SOON - 86_396, at=Z3, folders={"2026/11": Z3}).places == (HERE,)
 
     def test_what_was_taken_stays_on_record(self) -> None:
-        before = RequestsStatus(T1, T2, T3)
-        assert read(before, at=Z2, folders={"a": Z2}).marks(before) == RequestsStatus(T2, T2)
-        assert read(before, at=Z2).marks(before) == RequestsStatus(T2, T2)
-        assert read(before, folders={"a": Z3}).marks(before) == RequestsStatus(T1, T3)
+        before = RequestsStatus(T1, T2, T3, ("x",))
+        both = read(before, at=Z2, folders={"a": Z2})
+        assert both.marks(before) == RequestsStatus(T2, T2, taken=both.taken)
+        assert len(both.taken) == 1
+        assert read(before, at=Z2).marks(before) == RequestsStatus(T2, T2, taken=("x",))
+        assert read(before, folders={"a": Z3}).marks(before).refresh_at == T1
 
     @pytest.mark.parametrize(
         ("text", "place"),
@@ -60,11 +95,11 @@ class TestRead:
             ("s3://media", Place("media", "")),
             ("s3://media/", Place("media", "")),
             ("/", Place("", "")),
-            ("", Place("", "")),
         ],
     )
     def test_a_folder_is_named_as_keys_begin(self, text: str, place: Place) -> None:
-        assert read(folders={text: Z1}) == RefreshRequests(places=(place,), folders_at=T1)
+        found = read(folders={text: Z1})
+        assert (found.places, found.folders_at, found.errors) == ((place,), T1, ())
 
     @pytest.mark.parametrize(
         ("marks", "words"),
@@ -73,7 +108,11 @@ class TestRead:
             pytest.param({"folders": "in/2026"}, "want {folder: time}: JSON is malformed", id="no JSON"),
             pytest.param({"folders": ["2026/11"]}, "want {folder: time}: Expected `object`", id="a list"),
             pytest.param(
-                {"folders": {"a": "now"}}, ".a: 'now' is not an RFC 3339 time", id="a folder's time"
+                {"folders": {"a": "now"}}, "['a']: 'now' is not an RFC 3339 time", id="a folder's time"
+            ),
+            pytest.param({"folders": {"": Z1}}, "'' names no folder: write / for everything", id="nothing"),
+            pytest.param(
+                {"folders": {"a\n\u202e": "x"}}, r"['a\n\u202e']: 'x' is not", id="control characters"
             ),
             pytest.param({"folders": {"a//b": Z1}}, "has the part '', below which", id="an empty part"),
             pytest.param({"folders": {"a/../b": Z1}}, "has the part '..', below which", id="dots"),
@@ -106,7 +145,7 @@ class TestRead:
     def test_few_of_many_faults_are_named(self) -> None:
         found = read(folders={f"{n}/": "x" * 1000 for n in range(MAX_FOLDERS)})
         assert len(found.errors) == 11
-        assert found.errors[-1].endswith(": 40 more cannot be read")
+        assert found.errors[-1].endswith(": 40 more ask for nothing")
         assert max(map(len, found.errors)) < 300
 
     def test_a_mark_of_another_purpose_is_left_alone(self) -> None:

@@ -19,6 +19,7 @@ from caretaker.s3refresh.folders import (
     merge,
     missing,
     narrowed,
+    of_tree,
     size,
     take,
     within,
@@ -96,6 +97,11 @@ def test_as_long_as_a_chain_of_folders_may_be(more: int, trees: int) -> None:
     names = ["/".join(parts[:n]) for n in range(1, 6)]
     assert sum(map(len, names)) == MAX_CHAIN_BYTES + more
     assert len(of_key(f"{names[-1]}/k").trees) == trees
+
+
+def test_the_tree_of_the_root_and_of_a_name_too_long_is_everything() -> None:
+    assert of_tree("") == of_tree("n" * 1025) == EVERYTHING
+    assert of_tree("a/b") == Scope(folders=frozenset({"/", "a"}), trees=frozenset({"a/b"}))
 
 
 def test_a_first_folder_too_long_for_any_call_is_everything() -> None:

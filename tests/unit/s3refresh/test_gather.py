@@ -8,7 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from caretaker.api.grants import Grants
+from caretaker.api.names import REFRESH_AT
 from caretaker.api.objects import WireMeta
+from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
@@ -40,13 +42,20 @@ class ApiServer:
             msgspec.Raw(msgspec.json.encode(wanted)),
         )
         self.asked: list[tuple[str, Any]] = []
-        self.strips = False  # a webhook takes each change back
+        self.strips = False  # a webhook takes each change back, and allows no dry run
+        self.old = False  # its CRD has no status.requests
 
     async def get(self, path: str, _: Any) -> RawRefresh:
         self.asked.append(("get", path))
         return self.resource
 
-    async def patch(self, _path: str, body: Any, *_: Any) -> RawRefresh:
+    async def patch(self, path: str, body: Any, *_: Any, params: Any = None) -> RawRefresh:
+        if params is not None:
+            self.asked.append(("try", path))
+            if self.strips:
+                raise ApiError(400, "BadRequest", "webhook does not support dry run")
+            asked = {} if self.old else {"requests": body["status"]["requests"]}
+            return msgspec.structs.replace(self.resource, status=msgspec.Raw(msgspec.json.encode(asked)))
         self.asked.append(("patch", body))
         if not self.strips:
             written = msgspec.structs.replace(self.resource.metadata, resource_version="8")
@@ -102,6 +111,34 @@ async def test_a_gather_only_reads(on_delete: str) -> None:
     assert {verb for verb, _ in api.asked} == {"get"}
     assert (kind._shared.workers, tasks(), added) == ({}, set(), [])
     assert not kind._shared.claims.has_source(snapshot.setup.config.source.arn)
+
+
+async def test_a_request_is_taken_only_where_the_crd_keeps_its_record() -> None:
+    api = ApiServer()
+    kind, api.old = kind_of(api, []), True
+    api.resource.metadata.annotations = {REFRESH_AT: "2026-01-31T12:00:00Z"}
+    for _ in range(2):
+        snapshot = await kind.gather(KEY)
+        assert snapshot is not None
+        (error,) = snapshot.plan_input.requests.errors
+        assert not snapshot.plan_input.requests.any
+        assert error.startswith("status.requests is not stored, so no request is taken: install the CRDs")
+    api.old = False
+    for _ in range(2):
+        snapshot = await kind.gather(KEY)
+        assert snapshot is not None
+        assert snapshot.plan_input.requests.everything
+    tried = [path for verb, path in api.asked if verb == "try"]
+    assert [path.rpartition("/s3aggregatedrefreshes/")[2] for path in tried] == ["r/status"] * 3
+
+
+async def test_a_request_is_taken_where_a_webhook_allows_no_dry_run() -> None:
+    api = ApiServer()
+    api.strips = True
+    api.resource.metadata.annotations = {REFRESH_AT: "2026-01-31T12:00:00Z"}
+    snapshot = await kind_of(api, []).gather(KEY)
+    assert snapshot is not None
+    assert snapshot.plan_input.requests.everything
 
 
 async def test_before_the_status_its_tasks_begin_and_its_queue_is_claimed() -> None:

@@ -52,9 +52,9 @@ class Machine(RuleBasedStateMachine):
     def put(self, key: str) -> None:
         self.world.put(key)
 
-    @rule(folder=st.sampled_from(["", "a", "a/b", "c"]))
-    def ask(self, folder: str) -> None:
-        self.world.ask(folder)
+    @rule(folder=st.sampled_from(["", "a", "a/b", "c"]), by_hand=st.booleans())
+    def ask(self, folder: str, by_hand: bool) -> None:
+        self.world.ask(folder, by_hand=by_hand)
 
     @precondition(lambda self: self.world.queue)
     @rule(who=WHO, data=st.data())

@@ -1,5 +1,8 @@
 """A refresh that a person asks for: what waits for it, which targets it concerns, when it counts as done."""
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -21,6 +24,7 @@ from caretaker.s3refresh.debounce import (
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
+from caretaker.s3refresh.snapshot import Discovery, Plan
 from caretaker.s3refresh.status import status_of, transitions
 from caretaker.s3refresh.timing import TargetTimes
 from unit.s3refresh.states import view
@@ -132,6 +136,36 @@ class TestMark:
         assert (after.dirty.requested, after.dirty.scope) == (True, A)
         assert (after.claim, after.in_flight) == (None, None)
 
+    @pytest.mark.parametrize(
+        "after",
+        [
+            lambda target: debounce.failed(target, "c1", ERROR, BACKOFF),
+            lambda target: debounce.unmade(target, "c1", NOW),
+        ],
+    )
+    def test_a_call_without_it_leaves_that_of_what_waits(
+        self, after: Callable[[TargetState], TargetState]
+    ) -> None:
+        held = msgspec.structs.replace(CLAIMED.claim, requested=False)
+        dirty = after(TargetState("t", claim=held, dirty=DirtyScope(NOW, B, requested=True))).dirty
+        assert dirty is not None
+        assert dirty.requested
+
+    @pytest.mark.parametrize(
+        ("named", "closed"),
+        [(("a/b", "a"), True), (("a",), True), (("a",), False)],
+        ids=["few", "all", "open"],
+    )
+    def test_what_waits_keeps_it_when_a_call_without_it_is_narrowed(
+        self, named: tuple[str, ...], closed: bool
+    ) -> None:
+        held = Claim("c1", "me", NOW - 5, Request(named, recursive=False), NOW - 40)
+        waits = DirtyScope(NOW - 30, ONLY_B, closed=closed, requested=True)
+        target = TargetState("t", claim=held, dirty=waits, failure=Failure(1, "Busy", "no", NOW))
+        after = plan.refused(target, "c1", ERROR, BACKOFF)
+        assert after.dirty is not None
+        assert after.dirty.requested
+
     @pytest.mark.parametrize(("named", "all_"), [(("a/b", "a"), False), (("a",), True)])
     def test_through_a_refusal_that_narrows_the_call(self, named: tuple[str, ...], all_: bool) -> None:
         held = Claim("c1", "me", NOW - 5, Request(named, recursive=False), NOW - 40, requested=True)
@@ -164,6 +198,8 @@ class TestStart:
 ALL = RefreshRequests(everything=True, at=T1)
 TEAM = Share(id="two", arn="arn:two", bucket="b", prefix="team/", group="g")
 ONE = Share(id="one", arn="arn:one", bucket="b", group="g")
+NEW = Share(id="new", arn="arn:new", bucket="c", group="g")
+LOOKED = Discovery(faults=("AccessDenied",))
 
 
 def asked(*folders: str) -> RefreshRequests:
@@ -173,23 +209,40 @@ def asked(*folders: str) -> RefreshRequests:
 class TestPlan:
     def test_everything_of_every_target_at_once(self) -> None:
         made = planned(TargetState("one"), TargetState("two"), shares=(ONE, TEAM), requests=ALL)
-        assert made.requested
+        assert made.requested == 2
         calls = {call.request for _, call in made.calls}
         assert calls == {Request(("/",), recursive=True)}
         assert all(target.requested for target in made.targets)
 
     def test_without_a_request_nothing_is_asked(self) -> None:
         made = planned(TargetState("one"), shares=(ONE,))
-        assert (made.requested, made.targets, made.calls) == (False, (TargetState("one", location="b/"),), ())
+        assert (made.requested, made.targets, made.calls) == (None, (TargetState("one", location="b/"),), ())
 
     def test_it_is_recorded_and_waits_while_nothing_may_start(self) -> None:
-        made = planned(TargetState("one"), shares=(), complete=False, suspended=True, requests=ALL)
-        assert (made.requested, made.calls) == (True, ())
+        made = planned(TargetState("one"), suspended=True, requests=ALL)
+        assert (made.requested, made.calls) == (1, ())
         assert of(made).dirty == DirtyScope(NOW, EVERYTHING, requested=True)
 
-    def test_it_stays_in_the_annotation_while_no_target_is_known(self) -> None:
-        assert not planned(shares=(), complete=False, requests=ALL).requested
-        assert planned(shares=(), complete=True, requests=ALL).requested
+    def test_it_stays_in_the_annotation_until_targets_were_looked_for(self) -> None:
+        known = TargetState("one", location="b/")
+        made = planned(known, shares=(), complete=False, requests=ALL)
+        assert (made.requested, made.targets) == (None, (known,))
+        assert planned(shares=(), complete=True, requests=ALL).requested == 0
+        assert planned(known, discovery=LOOKED, requests=ALL).requested == 1
+
+    def test_a_target_that_goes_with_the_spec_of_the_request_is_dropped_and_one_that_comes_is_asked(
+        self,
+    ) -> None:
+        gone, stays = TargetState("two", location="b/team/"), TargetState("one", location="b/")
+        first = planned(gone, shares=(), complete=False, requests=ALL)
+        made = planned(*first.targets, stays, shares=(ONE, NEW), requests=ALL)
+        assert [(target.id, target.requested) for target in made.targets] == [("new", True), ("one", True)]
+
+    def test_a_target_that_is_gone_for_certain_is_not_asked(self) -> None:
+        gone = TargetState("two", dirty=DirtyScope(NOW - 9, B))
+        made = planned(gone, TargetState("one"), requests=ALL)
+        assert [(target.id, target.requested) for target in made.targets] == [("one", True), ("two", False)]
+        assert made.requested == 1
 
     @pytest.mark.parametrize(
         ("folder", "one", "two"),
@@ -243,7 +296,7 @@ class TestPlan:
         self, target: TargetState, idempotent: bool, scope: object
     ) -> None:
         request = asked("s3://b/team/x")
-        made = planned(target, shares=(), complete=False, requests=request, idempotent=idempotent)
+        made = planned(target, discovery=LOOKED, requests=request, idempotent=idempotent)
         dirty = of(made, target.id).dirty
         found = None if dirty is None else "everything" if dirty.scope.all else set(dirty.scope.trees)
         assert found == scope
@@ -252,11 +305,21 @@ class TestPlan:
 NONE = RefreshRequests()
 
 
+def passed(
+    *targets: TargetState, before: Status | None = None, requests: RefreshRequests = NONE, **how: Any
+) -> tuple[Status, list[str]]:
+    """The status that a pass writes, and what its events say of requests."""
+    seen = view(*targets, before=before, **how)
+    inputs = msgspec.structs.replace(seen.plan_input, requests=requests)
+    made = plan.plan(inputs) if seen.read.spec is not None else Plan()
+    written = status_of(msgspec.structs.replace(seen, plan_input=inputs), made)
+    found = transitions(before or Status(), written, concerned=made.requested)
+    return written, [f"{one.type} {one.message}" for one in found if one.reason == "RefreshRequested"]
+
+
 def after(target: TargetState, before: Status | None = None, requests: RefreshRequests = NONE) -> Status:
     """The status that a pass writes."""
-    seen = view(target, before=before)
-    inputs = msgspec.structs.replace(seen.plan_input, requests=requests)
-    return status_of(msgspec.structs.replace(seen, plan_input=inputs), plan.plan(inputs))
+    return passed(target, before=before, requests=requests)[0]
 
 
 class TestStatus:
@@ -284,23 +347,32 @@ class TestStatus:
         assert after(TargetState("share-1"), before, requests=ALL).requests == RequestsStatus(T1)
 
     def test_a_folder_that_no_target_has_is_done_and_warned_of(self) -> None:
-        before = Status()
-        written = after(TargetState("share-1"), before, requests=asked("s3://other/a"))
+        written, events = passed(TargetState("share-1"), requests=asked("s3://other/a"))
         assert written.requests is not None
         assert (written.requests.folders_at, bool(written.requests.done_at)) == (T1, True)
-        (event,) = [one for one in transitions(before, written) if one.reason == "RefreshRequested"]
-        assert (event.type, event.message) == (
-            "Warning",
-            f"folders ({REFRESH_FOLDERS} {T1}): no target has it, so nothing is refreshed",
-        )
+        none = f"Warning folders ({REFRESH_FOLDERS} {T1}): no target has it, so nothing is refreshed"
+        assert events == [none]
+        # The same while another request runs.
+        before = Status(requests=RequestsStatus(T1))
+        assert passed(self.BUSY, before=before, requests=asked("s3://other/a"))[1] == [none]
 
     def test_a_request_is_an_event_once(self) -> None:
-        before = Status()
-        written = after(TargetState("share-1"), before, requests=ALL)
-        (event,) = [one for one in transitions(before, written) if one.reason == "RefreshRequested"]
-        assert (event.type, event.message) == ("Normal", f"everything ({REFRESH_AT} {T1}): 1 target(s)")
-        again = after(self.BUSY, written)
-        assert [one for one in transitions(written, again) if one.reason == "RefreshRequested"] == []
+        written, events = passed(TargetState("share-1"), requests=ALL)
+        assert events == [f"Normal everything ({REFRESH_AT} {T1}): 1 target(s)"]
+        assert passed(self.BUSY, before=written)[1] == []
+
+    def test_a_target_that_is_gone_for_certain_is_not_waited_for(self) -> None:
+        gone = TargetState("old", dirty=DirtyScope(NOW, EVERYTHING, requested=True))
+        before = Status(requests=RequestsStatus(T1))
+        done, _ = passed(gone, TargetState("share-1"), before=before)
+        assert done.requests is not None
+        assert done.requests.done_at
+        unsure, _ = passed(gone, TargetState("share-1"), before=before, shares=LOOKED)
+        assert unsure.requests == before.requests
+
+    def test_what_was_taken_stays_on_record_while_the_spec_cannot_be_read(self) -> None:
+        before = Status(requests=RequestsStatus(T1))
+        assert passed(before=before, requests=ALL, spec=None)[0].requests == before.requests
 
     def test_a_bad_annotation_is_a_condition_and_an_event_once(self) -> None:
         wrong = RefreshRequests(errors=("metadata.annotations[x]: no",))
@@ -314,3 +386,5 @@ class TestStatus:
         assert [one.reason for one in transitions(Status(), written)].count("InvalidAnnotation") == 1
         again = after(TargetState("share-1"), written, requests=wrong)
         assert transitions(written, again) == []
+        other = after(TargetState("share-1"), written, requests=RefreshRequests(errors=("no, too",)))
+        assert [one.message for one in transitions(written, other)] == ["no, too"]

@@ -20,12 +20,12 @@ import msgspec
 from caretaker.api.names import REFRESH_AT, REFRESH_FOLDERS
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Filter, RequestsStatus, TargetStatus
-from caretaker.api.times import format_micros
+from caretaker.api.times import format_micros, stamp_after
 from caretaker.s3refresh import resource
-from caretaker.s3refresh.annotation_requests import read_requests, recorded
+from caretaker.s3refresh.annotation_requests import Place, RefreshRequests, read_requests, recorded
 from caretaker.s3refresh.debounce import CALL_SECONDS, NOT_MADE, UNKNOWN, Claim, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
-from caretaker.s3refresh.folders import EVERYTHING, Scope, of_tree
+from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope, of_tree
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
@@ -95,7 +95,7 @@ class World:
     jobs: dict[str, Job] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     requests: RequestsStatus | None = None  # status.requests, written together with `stored`
-    asked: dict[int, str] = field(default_factory=dict)  # index in `written` -> the time in its annotation
+    asked: dict[int, tuple[str, str]] = field(default_factory=dict)  # index in `written` -> (folder, time)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def targets(self, wall: float) -> tuple[TargetState, ...]:
@@ -112,26 +112,42 @@ class World:
         self.message_of[len(self.written)] = number
         self.written.append((of_key(key) if key else EVERYTHING, self.now))
 
-    def ask(self, folder: str) -> None:
-        """A person asks for a refresh of a folder, or of everything."""
+    def ask(self, folder: str, *, by_hand: bool) -> None:
+        """A person asks, for everything if there is no folder: with the command; or by hand, where `date`
+        has whole seconds, dropping the folders of others."""
         self.now += SOME
-        stamp = format_micros(EPOCH + self.now)
+        taken, new = self.requests or RequestsStatus(), self.new_requests()
+        marks = msgspec.json.decode(self.annotations.get(REFRESH_FOLDERS, "{}"), type=dict[str, str])
+        earlier = [self.annotations.get(REFRESH_AT, ""), *marks.values(), taken.refresh_at or ""]
+        now = EPOCH + self.now
+        stamp = format_micros(int(now)) if by_hand else stamp_after(now, [*earlier, taken.folders_at or ""])
+        last = (taken.folders_at if folder else taken.refresh_at) or ""
+        again = (folder, stamp) in self.asked.values() or stamp < last or (not folder and stamp == last)
         if folder:
-            wanted = msgspec.json.decode(self.annotations.get(REFRESH_FOLDERS, "{}"), type=dict[str, str])
-            self.annotations[REFRESH_FOLDERS] = msgspec.json.encode({**wanted, folder: stamp}).decode()
+            kept = {} if by_hand else {one: at for one, at in marks.items() if Place("", one) in new.places}
+            dropped = {place.folder for place in new.places} - {*kept, folder}
+            for index in [index for index, (one, _) in self.asked.items() if one in dropped]:
+                self.asked[index], self.written[index] = ("", ""), (EMPTY, self.now)
+            self.annotations[REFRESH_FOLDERS] = msgspec.json.encode({**kept, folder: stamp}).decode()
         else:
             self.annotations[REFRESH_AT] = stamp
-        self.asked[len(self.written)] = stamp
-        self.written.append((of_tree(folder) if folder else EVERYTHING, self.now))
+        if not again:
+            self.asked[len(self.written)] = folder, stamp
+            self.written.append((of_tree(folder) if folder else EVERYTHING, self.now))
         self.version += 1
+
+    def new_requests(self) -> RefreshRequests:
+        """Those that were not taken."""
+        return read_requests(WireMeta(annotations=self.annotations), self.requests, EPOCH + self.now)
 
     def untaken(self, index: int) -> bool:
         """Whether the event is still in the queue, or the request in an annotation alone."""
         if index not in self.asked:
             return self.message_of[index] in self.queue
-        taken = self.requests or RequestsStatus()
-        mark = taken.refresh_at if self.written[index][0].all else taken.folders_at
-        return (mark or "") < self.asked[index]
+        folder, stamp = self.asked[index]
+        if folder:
+            return Place("", folder) in self.new_requests().places
+        return ((self.requests or RequestsStatus()).refresh_at or "") < stamp
 
     def unfinished(self) -> list[tuple[Scope, float]]:
         """Requests that were taken, and that no refresh has followed."""
@@ -268,7 +284,7 @@ class Operator:
             now=self.wall,
             resync_on_start=False,
             idempotent=world.kind != "gateway",
-            requests=read_requests(WireMeta(annotations=dict(world.annotations)), world.requests),
+            requests=read_requests(WireMeta(annotations=dict(world.annotations)), world.requests, self.wall),
             messages=messages,
             results=results,
             ends=tuple(
@@ -305,13 +321,14 @@ class Operator:
     def _write(self, snapshot: PlanInput, made: Plan, version: int, read: bytes) -> bool:
         targets = [resource.encode_target(target, made.phases[target.id]) for target in made.targets]
         after = msgspec.json.encode(targets)
-        taken = snapshot.requests if made.requested else None
+        taken = None if made.requested is None else snapshot.requests
         if after == read and taken is None and version != self.world.version:
             return True  # read after the messages came: that is proof enough, whatever happened since
         if version != self.world.version:
             return False
         self._check(msgspec.json.decode(read or b"[]", type=list[TargetStatus]), made)
-        before, requests = self.world.requests, recorded(self.world.requests, taken, made.targets, self.wall)
+        before, busy = self.world.requests, any(target.requested for target in made.targets)
+        requests = recorded(before, taken, self.wall, busy=busy)
         changed = (after, requests) != (read, before)
         self.world.stored, self.world.requests = after, requests
         self.world.version += changed
