@@ -93,7 +93,7 @@ class GatePacing(msgspec.Struct, frozen=True):
         return GatePacing(refused, right, tries, until if right else 0.0, width, retry_at)
 
     def told(self, shut: Collection[Node], now: float, scale: float = 1.0) -> dict[str, str]:
-        """Why nodes keep the taint, by name, of those about which somebody may have to do something."""
+        """Why nodes keep the taint, by name, of those for which a person may have to act."""
         if self.right:
             return {node.name: self.right for node in shut}
         return {

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from caretaker.api.aws import AwsSpec
 from caretaker.api.imds import Aws as AwsOfPolicy
 from caretaker.api.imds import Options
 from caretaker.api.objects import WireMeta
@@ -203,7 +204,7 @@ class LaunchTemplateProvider:
         for region in sorted({*needs, *optional}):
             own = needs.get(region, Needs())
             tokens = region in optional or not loose.isdisjoint(own.classes)
-            cache, decides = await self._region(aws, region, own, every, max_age, tokens=tokens)
+            cache, decides = await self._region(aws.within(region), own, every, max_age, tokens=tokens)
             groups |= {(region, name): group for name, group in cache.groups.items()}
             templates |= {(region, name): template for name, template in cache.templates.items()}
             account, refusals[region] = cache.account, cache.account.refusal()
@@ -221,8 +222,7 @@ class LaunchTemplateProvider:
 
     async def _region(
         self,
-        aws: AwsOfPolicy,
-        region: str,
+        spec: AwsSpec,
         own: Needs,
         every: Callable[[], Awaitable[Iterable[Member]]],
         max_age: float,
@@ -230,7 +230,6 @@ class LaunchTemplateProvider:
         tokens: bool,
     ) -> tuple[_RegionCache, bool]:
         """And whether the account decides. `tokens`: it decides on optional ones."""
-        spec = aws.within(region)
         user = user_of("")
         ec2, autoscaling = ClientKey.of(spec, "ec2", user=user), ClientKey.of(spec, "autoscaling", user=user)
         cache = self._caches.setdefault(ec2, _RegionCache())
@@ -246,7 +245,7 @@ class LaunchTemplateProvider:
                     self._ec2(ec2),
                     self._autoscaling(autoscaling),
                     own,
-                    needs_of(await every()).get(region, own),
+                    needs_of(await every()).get(spec.region, own),
                 )
             decides = tokens or cache.account_decides(own)
             if decides and cache.account.stale and time.monotonic() >= cache.account.again_at:

@@ -52,7 +52,7 @@ SLICE: Final = 100  # events that are matched in one step
 
 
 class Arrivals(msgspec.Struct, frozen=True):
-    """The inputs that arrived before the resource was read."""
+    """The inputs that arrived before the resource was read, and the requests in its annotations."""
 
     messages: tuple[Message, ...] = ()
     results: tuple[Result, ...] = ()
@@ -62,6 +62,7 @@ class Arrivals(msgspec.Struct, frozen=True):
     discovery: Discovery = Discovery()  # the shares that `matches` was matched against
     matches: Matches = Matches()
     concerned: Mapping[int, frozenset[str] | None] = {}  # see PlanInput
+    requests: RefreshRequests = RefreshRequests()
 
     @classmethod
     def of(cls, worker: Worker | None) -> "Arrivals":
@@ -141,8 +142,8 @@ class Reader:
         discovery = _state(worker, setup, read).discovery.located(places)
         came = await came.with_matches(read.spec, discovery)
         came = await came.joined(read.status.targets, time.time())
-        requests = await self._requests(key, read)
-        return self._snapshot(key, read, _state(worker, setup, read), setup, came, requests)
+        came = replace(came, requests=await self._requests(key, read))
+        return self._snapshot(key, read, _state(worker, setup, read), setup, came)
 
     async def _requests(self, key: Key, read: ParsedRefresh) -> RefreshRequests:
         """The new requests; none where an older CRD would drop the record of them, and each pass would take
@@ -190,13 +191,7 @@ class Reader:
         return replace(setup, config=config)
 
     def _snapshot(
-        self,
-        key: Key,
-        read: ParsedRefresh,
-        state: WorkerState,
-        setup: Setup,
-        came: Arrivals,
-        requests: RefreshRequests,
+        self, key: Key, read: ParsedRefresh, state: WorkerState, setup: Setup, came: Arrivals
     ) -> Snapshot:
         now, clock, scale, limiter = time.time(), time.monotonic(), self._of.scale, self._shared.limiter
         spec, target_type, rejection = read.spec, target_type_of(read.spec), setup.rejection
@@ -232,7 +227,7 @@ class Reader:
                 suspended=rejection is not None or not read.active or self._shared.stopping,
                 resync_on_start=spec.resync.on_start if spec is not None else False,
                 expired=regained(read.status, rejection) or _expired(read, state, now),
-                requests=requests,
+                requests=came.requests,
                 messages=came.messages,
                 matches=came.matches,
                 concerned=came.concerned,
