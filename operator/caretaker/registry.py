@@ -10,7 +10,7 @@ import msgspec
 
 from caretaker.api.names import API_VERSION
 
-# For whoever has no more than the program: a wheel or an image holds no manifests.
+# Users of a wheel or an image have no manifests.
 INSTALL_CRDS: Final = "install the CRDs of this version: crds.yaml of its release, or the Helm chart"
 
 

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None, scale: float = 1.0) -> int:
         _print_error(args.command, error)
         return 2
     except ConfigError as error:
-        _print_error(args.command, f"{one_line(str(error)).rstrip('.')}; {error.mend}")
+        _print_error(args.command, f"{one_line(str(error)).rstrip('.')}; {error.fix}")
         return 2
     except (CommandError, ListenError) as error:
         _print_error(args.command, error)

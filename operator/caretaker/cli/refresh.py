@@ -145,7 +145,7 @@ def _has(places: Mapping[str, Location | None], folder: str) -> bool:
 
 def new_stamp(found: ParsedRefresh, now: float) -> str:
     """Later than the times of all earlier requests, even if another clock was ahead. CommandError if one is
-    so far ahead that the operator would refuse what is later."""
+    so far ahead that the operator would refuse a later time."""
     marks, taken = found.meta.annotations or {}, found.status.requests or RequestsStatus()
     earlier = [
         normalise_time(marks.get(names.REFRESH_AT)),
@@ -216,7 +216,7 @@ def describe(found: ParsedRefresh, now: float, wanted: list[str] | None) -> list
 
 
 class Asked(NamedTuple):
-    """What the command has written."""
+    """The request as the command wrote it."""
 
     uid: str
     stamp: str
@@ -238,8 +238,8 @@ async def _follow(session: Session, name: str, asked: Asked) -> int:
 
 
 def ended(state: RefreshState, asked: Asked) -> int | None:
-    """The exit code once what was asked for is done (0), or nothing is started (1); None before. CommandError
-    if it never will be."""
+    """The exit code once the request is done (0), or no refresh can start (1); None before. CommandError if
+    it never will be done."""
     meta, taken = state.read.meta, state.read.status.requests or RequestsStatus()
     marks = meta.annotations or {}
     if meta.uid != asked.uid:

@@ -56,7 +56,7 @@ class Applier:
         return msgspec.structs.replace(
             outcome,
             opened=opened,
-            unopened=state.gates.told(left, now, self._scale),
+            unopened=state.gates.reported(left, now, self._scale),
             open_at=now if again else state.gates.wake(left, now, self._scale),
         )
 

@@ -1,8 +1,8 @@
 """Removes the taint of spec.nodeGate from nodes on which the task has succeeded.
 
-I/O only: which nodes, was decided before. Nothing of it is remembered but refusals (gate_pacing.py): the
-taint itself says what is left to do. A patch removes what was seen of this very node, or fails: taints that
-kubelets and cloud controllers change at the same time are never lost. It must never add a taint.
+I/O only: which nodes, was decided before. Only refusals are remembered (gate_pacing.py): the taint itself is
+the work that is left. A patch tests the node and the taint as they were read, or fails: concurrent changes of
+kubelets and cloud controllers are never lost. It must never add a taint.
 """
 
 import asyncio

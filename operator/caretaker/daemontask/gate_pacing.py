@@ -1,7 +1,7 @@
 """Which nodes are to lose the taint of spec.nodeGate now, and why others keep it.
 
 Pure: moments are arguments, in seconds since the epoch. Each refused node waits by itself and delays no
-other: nodes that were never refused go first. Only the lack of the right to patch nodes is of all of them.
+other: nodes that were never refused go first. A missing right to patch nodes concerns all of them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ RETRIES: Final = 5  # refused nodes that are tried in one pass, and doubling whi
 RETRIES_MAX: Final = 160
 RETRY_PAUSE: Final = 5.0  # seconds after a pass that tried RETRIES of them in vain
 BASE: Final = 1.0
-BRIEF_MAX: Final = 5.0  # of failures that pass by themselves; they are told after BRIEF_SECONDS
+BRIEF_MAX: Final = 5.0  # of failures that end by themselves; reported after BRIEF_SECONDS
 BRIEF_SECONDS: Final = 60.0
 MAX: Final = 300.0
 RIGHT_MAX: Final = 60.0  # while the right is missing
@@ -43,7 +43,7 @@ class GatePacing(msgspec.Struct, frozen=True):
     retry_at: float = 0.0  # before it no node that was refused for long is tried
 
     def due(self, shut: Sequence[Node], now: float) -> list[Node]:
-        """Of the nodes that are to be opened those to try now, in this order."""
+        """The nodes to try now, in this order, of those that are to be opened."""
         if self.right:
             return [shut[self.tries % len(shut)]] if shut and now >= self.until else []
         fresh, again, last = list[Node](), list[Node](), list[Node]()
@@ -64,15 +64,15 @@ class GatePacing(msgspec.Struct, frozen=True):
         now: float,
         scale: float = 1.0,
     ) -> "GatePacing":
-        """Once some of the nodes that are to be opened were tried: the UIDs of those that are open, and what
-        refused others. What concerns none of these nodes is forgotten."""
+        """Once some of the nodes that are to be opened were tried: the UIDs of the open ones, and the
+        errors of others. Refusals of all other nodes are forgotten."""
         left = {node.uid for node in shut} - set(opened)
         if not left:
             return GatePacing()
         refused = {uid: known for uid, known in self.refused.items() if uid in left}
         retried = {uid for uid, known in self.refused.items() if not known.brief}
         width, retry_at = self.width, self.retry_at
-        if not retried.isdisjoint(opened):  # what refused it may have gone for the others, too
+        if not retried.isdisjoint(opened):  # the cause may be gone for the others, too
             refused = {uid: msgspec.structs.replace(known, until=now) for uid, known in refused.items()}
             width, retry_at = min(width * 2, RETRIES_MAX), 0.0
         vain = retried & errors.keys()
@@ -92,7 +92,7 @@ class GatePacing(msgspec.Struct, frozen=True):
         until = self.until if tries == self.tries else now + _wait(tries, RIGHT_MAX, scale)
         return GatePacing(refused, right, tries, until if right else 0.0, width, retry_at)
 
-    def told(self, shut: Collection[Node], now: float, scale: float = 1.0) -> dict[str, str]:
+    def reported(self, shut: Collection[Node], now: float, scale: float = 1.0) -> dict[str, str]:
         """Why nodes keep the taint, by name, of those for which a person may have to act."""
         if self.right:
             return {node.name: self.right for node in shut}
@@ -119,7 +119,7 @@ class GatePacing(msgspec.Struct, frozen=True):
 def _refusal(before: Refusal | None, error: ApiError, now: float, scale: float) -> Refusal:
     brief = error.transient or (error.status in (409, 422) and not by_admission(error))
     asked = min(error.retry_after or 0.0, MAX) * scale
-    if brief and before is not None and not before.brief:  # that says nothing of what refused it before
+    if brief and before is not None and not before.brief:  # it does not end the earlier refusal
         return msgspec.structs.replace(before, until=now + max(BRIEF_MAX * scale, asked))
     since, times = now, 1
     if before is not None and before.brief == brief:

@@ -326,7 +326,7 @@ class InstanceModifier:
             state.changed.pop(instance, None)
             self._inventory.instances(target).gone(instance, time.monotonic())
         elif error.code == _UNSUPPORTED or _ORGANIZATION in error.message:
-            # EC2's own words, of whatever change it refuses, are that no instance can be launched.
+            # EC2 gives the same message for every refused change: no instance can be launched.
             enforced = _ENFORCED in error.message
             why = f"{error}; {ENFORCES if enforced else 'the account or its organization forbids it'}"
             refusal = failed(tried, now, Reason.BLOCKED_BY_ACCOUNT_POLICY, why, wait=mine.resync)

@@ -316,8 +316,8 @@ class _SourceChecker:
             message = _joined(shown, owner, refusal, refused, left)
             of = msgspec.structs.replace(of, state=_owned(of.state))
         of = msgspec.structs.replace(of, message=message)
-        mended = differs if any(one.field in target for one in differs) else ()
-        return _Launched(of, mended, new, no_command=bool(contested or template.stack or refused))
+        fixable = differs if any(one.field in target for one in differs) else ()
+        return _Launched(of, fixable, new, no_command=bool(contested or template.stack or refused))
 
     def _target(
         self, key: tuple[str, ...], differs: Sequence[OptionChange], region: str
@@ -349,7 +349,7 @@ class _SourceChecker:
 
     def _displaced(self, key: tuple[str, str, str], new: NewVersion, defaults: Options) -> str:
         """Why the new version must not be made: it would be $Latest, and nodes that follow that would come
-        from it, with the account's `defaults` for what it leaves unset."""
+        from it, with the account's `defaults` for unset options."""
         region, template, version = key
         followers = self._everybody().get(("template", region, template, LATEST))
         if version == LATEST or new.reuse or followers is None:

@@ -28,13 +28,13 @@ _RELOAD_SECONDS = 10.0
 
 
 class ConfigError(Exception):
-    """No usable configuration was found, or it could not be read. `mend`: what the user can do."""
+    """No usable configuration was found, or it could not be read. `fix`: the action for the user."""
 
     def __init__(
-        self, why: str, mend: str = "set KUBECONFIG, or give --kubeconfig FILE and --context NAME"
+        self, why: str, fix: str = "set KUBECONFIG, or give --kubeconfig FILE and --context NAME"
     ) -> None:
         super().__init__(why)
-        self.mend = mend
+        self.fix = fix
 
 
 @dataclass(frozen=True)

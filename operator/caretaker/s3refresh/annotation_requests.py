@@ -189,7 +189,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-# ---------------------------------------------------------------- what they concern
+# ---------------------------------------------------------------- targets of requests
 
 
 Location = tuple[str, str]  # bucket, prefix

@@ -214,7 +214,7 @@ class TestConfiguration:
         with pytest.raises(ConfigError, match=r"temporary files: .*/no/such/directory") as caught:
             await RestConfig.load(str(path))
         assert "API server" not in str(caught.value)
-        assert "TMPDIR" in caught.value.mend
+        assert "TMPDIR" in caught.value.fix
 
     async def test_a_proxy_of_the_environment_is_not_used_for_loopback(
         self, api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

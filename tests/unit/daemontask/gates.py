@@ -116,7 +116,7 @@ class Gates:
         control = GateControl(self.server, self.store, 1.0, lambda: self.now)  # type: ignore[arg-type]
         self.opened, self.again = asyncio.run(control.open(found, made, self.state))
         left = [one for one in made.shut if one.name not in self.opened]
-        self.told = self.state.gates.told(left, self.now)
+        self.reported = self.state.gates.reported(left, self.now)
         self.wake = self.state.gates.wake(left, self.now)
         self.asked = list(self.server.asked)
         return self

@@ -1,4 +1,4 @@
-"""Opening nodes: which are tried, what a refusal means to them and to the others, and what is told."""
+"""Opening nodes: which are tried, the effect of a refusal on them and on the others, and reports."""
 
 import asyncio
 import time
@@ -23,27 +23,27 @@ def test_nodes_are_opened_and_the_store_knows_it() -> None:
     assert not gates.passes().asked
 
 
-def test_a_moment_without_an_answer_is_tried_again_within_seconds_and_told_to_nobody() -> None:
+def test_a_moment_without_an_answer_is_tried_again_within_seconds_and_not_reported() -> None:
     gates = Gates(many(50))
     gates.refuse(BLIP)
     gates.passes()
     assert len(gates.asked) <= gate_control.CONCURRENCY
-    assert (gates.wait, gates.told) == (1.0, {})
+    assert (gates.wait, gates.reported) == (1.0, {})
     for _ in range(8):
         gates.passes(gates.wait)
         assert gates.wait <= 5.0
-        assert not gates.told
+        assert not gates.reported
     gates.server.refusals.clear()
     gates.passes(5.0)
     assert len(gates.opened) == 50
 
 
-def test_a_failure_that_goes_on_for_a_minute_is_told() -> None:
+def test_a_failure_that_goes_on_for_a_minute_is_reported() -> None:
     gates = Gates(shut("a"))
     gates.refuse(BLIP)
-    while not gates.passes(gates.wait).told:
+    while not gates.passes(gates.wait).reported:
         assert gates.now < time.time() + 70
-    assert gates.told == {"a": "blip"}
+    assert gates.reported == {"a": "blip"}
     assert gates.now > time.time() + 50
     assert gates.wait == 5.0
 
@@ -64,7 +64,7 @@ def test_a_refused_node_waits_twice_as_long_each_time_up_to_five_minutes() -> No
         waits.append(gates.wait)
         assert not gates.passes(gates.wait / 2).asked
         assert gates.passes(gates.wait).asked == ["a"]
-        assert gates.told == {"a": POLICY.message}
+        assert gates.reported == {"a": POLICY.message}
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
 
@@ -73,14 +73,14 @@ def test_nodes_that_a_policy_keeps_shut_delay_no_node_that_joins() -> None:
     gates = Gates(bad)
     gates.refuse(POLICY)
     gates.passes()
-    assert gates.told.keys() == {one.name for one in bad}
+    assert gates.reported.keys() == {one.name for one in bad}
     patches = 0
     for second in range(600):
         if second % 60 == 0:
             gates.join(f"new{second}")
         gates.passes(1.0)
         assert gates.opened == ({f"new{second}"} if second % 60 == 0 else set())
-        assert len(gates.told) == 20, "the success of another says nothing of these"
+        assert len(gates.reported) == 20, "the success of another says nothing of these"
         assert len([name for name in gates.asked if name.startswith("n0")]) <= RETRIES
         patches += len(gates.asked)
     assert patches < 20 * 11
@@ -91,7 +91,7 @@ def test_after_the_policy_is_gone_all_are_opened_soon() -> None:
     gates.refuse(POLICY)
     for _ in range(30):
         gates.passes(60.0)
-    assert len(gates.told) == 300
+    assert len(gates.reported) == 300
     gates.server.refusals.clear()
     gates.passes(gates.wait)
     assert len(gates.opened) == RETRIES
@@ -151,15 +151,15 @@ def test_more_are_tried_while_they_succeed_and_fewer_again_after_a_refusal() -> 
 
 
 @pytest.mark.parametrize("status", [403, 409, 422, 500])
-def test_a_policy_is_told_at_once_whatever_its_status_but_a_failure_may_pass(status: int) -> None:
+def test_a_policy_is_reported_at_once_with_any_status_but_a_failure_may_pass(status: int) -> None:
     gates = Gates(shut("a"))
     gates.refuse(ApiError(status, "", 'nodes "a" is forbidden: ValidatingAdmissionPolicy denied it'))
     gates.server.reads = {"a": node("a")}  # nobody has to look at it
     gates.passes()
-    assert (gates.told.keys(), gates.again) == (set() if status == 500 else {"a"}, False)
+    assert (gates.reported.keys(), gates.again) == (set() if status == 500 else {"a"}, False)
 
 
-def test_a_refused_node_is_told_also_while_the_server_does_not_answer() -> None:
+def test_a_refused_node_is_reported_also_while_the_server_does_not_answer() -> None:
     gates = Gates(shut("a"))
     gates.refuse(POLICY)
     for _ in range(5):
@@ -167,19 +167,19 @@ def test_a_refused_node_is_told_also_while_the_server_does_not_answer() -> None:
     assert gates.wait == 16.0
     gates.refuse(BLIP)
     gates.passes(16.0)
-    assert (gates.told, gates.wait) == ({"a": POLICY.message}, 5.0)
+    assert (gates.reported, gates.wait) == ({"a": POLICY.message}, 5.0)
     gates.refuse(POLICY)
     assert gates.passes(5.0).wait == 32.0
 
 
-def test_a_refusal_after_failures_is_told_and_waits_from_the_beginning() -> None:
+def test_a_refusal_after_failures_is_reported_and_waits_from_the_beginning() -> None:
     gates = Gates(shut("a"))
     gates.refuse(BLIP)
     for _ in range(5):
         gates.passes(5.0)
     gates.refuse(POLICY)
     assert gates.passes(5.0).wait == 1.0
-    assert gates.told
+    assert gates.reported
 
 
 def test_what_is_known_of_nodes_that_are_no_longer_shut_is_forgotten() -> None:
@@ -209,12 +209,12 @@ def test_a_refused_node_that_was_opened_by_hand_and_shut_again_is_tried_at_once(
 # ---------------------------------------------------------------- without the right to patch nodes
 
 
-def test_without_the_right_one_node_is_tried_at_a_time_and_all_are_told() -> None:
+def test_without_the_right_one_node_is_tried_at_a_time_and_all_are_reported() -> None:
     gates = Gates(many(1000))
     gates.refuse(RIGHT)
     gates.passes()
     assert len(gates.asked) <= gate_control.CONCURRENCY
-    assert len(gates.told) == 1000
+    assert len(gates.reported) == 1000
     waits, asked = [gates.wait], set[str]()
     for _ in range(8):
         gates.passes(gates.wait)
@@ -232,7 +232,7 @@ def test_after_the_grant_all_are_opened() -> None:
     gates.passes()
     gates.server.refusals.clear()
     assert len(gates.passes(1.0).opened) == 1
-    assert (gates.told, gates.wait) == ({}, 1.0)
+    assert (gates.reported, gates.wait) == ({}, 1.0)
     assert len(gates.passes(1.0).opened) == 39
 
 
@@ -242,9 +242,9 @@ def test_a_try_that_nobody_answers_does_not_prove_that_the_right_is_there() -> N
     gates.passes()
     gates.refuse(BLIP)
     gates.passes(1.0)
-    assert (len(gates.asked), len(gates.told), gates.wait) == (1, 40, 2.0)
+    assert (len(gates.asked), len(gates.reported), gates.wait) == (1, 40, 2.0)
     gates.refuse(POLICY)
-    assert len(gates.passes(2.0).told) == 1
+    assert len(gates.passes(2.0).reported) == 1
 
 
 # ---------------------------------------------------------------- nodes that are not as they were
@@ -270,7 +270,7 @@ def test_a_patch_that_no_longer_fits_asks_for_another_plan(
     gates.server.reads = {"a": found}
     gates.passes()
     assert (gates.again, gates.opened) == (again, {"b"})
-    assert (not gates.told, gates.wait) == (True, 1.0)
+    assert (not gates.reported, gates.wait) == (True, 1.0)
     known = gates.store.get("", "a")
     if found is None:
         assert known is None
