@@ -274,3 +274,13 @@ class ObjectRef(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     uid: str
+
+
+# Annotations of users, in messages: a resource may have thousands, of any length.
+NAMED: Final = 10  # errors of a kind that are named; a hint for a slip takes 0.1 ms
+LONGEST: Final = 100  # characters of a key, name or value
+
+
+def cut(text: str) -> str:
+    """The text, shortened."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -12,14 +12,13 @@ from typing import Final
 import msgspec
 
 from caretaker.api import names
+from caretaker.api.conditions import LONGEST, NAMED, cut
 from caretaker.api.daemontask import DaemonTask
 from caretaker.api.times import normalise_time, parse_time
 
 RERUN: Final = "rerun"
 ASSUME_DONE: Final = "assume-done"
 KNOWN: Final = (names.RERUN_AT, names.RERUN_NODES, names.RESUME_AT, names.LEDGER_DECISION)
-NAMED: Final = 10  # errors of a kind that are named; a hint for a slip takes 0.1 ms
-LONGEST: Final = 100  # characters of a key, name or value in an error
 
 
 class AnnotationRequests(msgspec.Struct, frozen=True):
@@ -38,7 +37,7 @@ def read_requests(task: DaemonTask) -> AnnotationRequests:
     """The annotations that carry requests. An unreadable one is named; the others apply."""
     marks = task.metadata.annotations or {}
     errors = [
-        f"metadata.annotations[{key}]: {_cut(marks[key])!r} is not an RFC 3339 time such as "
+        f"metadata.annotations[{key}]: {cut(marks[key])!r} is not an RFC 3339 time such as "
         "2026-01-31T12:00:00Z"
         for key in (names.RERUN_AT, names.RESUME_AT)
         if marks.get(key) and parse_time(marks[key]) is None
@@ -54,7 +53,7 @@ def read_requests(task: DaemonTask) -> AnnotationRequests:
     decision, assumed = _decision(marks.get(names.LEDGER_DECISION, ""))
     if decision not in ("", RERUN, ASSUME_DONE):
         errors.append(
-            f"metadata.annotations[{names.LEDGER_DECISION}]: {_cut(decision)!r} is neither {RERUN}, nor "
+            f"metadata.annotations[{names.LEDGER_DECISION}]: {cut(decision)!r} is neither {RERUN}, nor "
             f'{ASSUME_DONE}, nor "{ASSUME_DONE}: node-a,node-b"'
         )
         decision = ""
@@ -81,7 +80,7 @@ def _decision(text: str) -> tuple[str, frozenset[str]]:
 def _unreadable_times(wanted: Mapping[str, str], unreadable: Collection[str]) -> Iterator[str]:
     at = f"metadata.annotations[{names.RERUN_NODES}]"
     for name in heapq.nsmallest(NAMED, unreadable):
-        yield f"{at}.{_cut(name)}: {_cut(wanted[name])!r} is not an RFC 3339 time"
+        yield f"{at}[{cut(name)!r}]: {cut(wanted[name])!r} is not an RFC 3339 time"
     if len(unreadable) > NAMED:
         yield f"{at}: {len(unreadable) - NAMED} more are not RFC 3339 times"
 
@@ -92,10 +91,6 @@ def _unknown(marks: Iterable[str]) -> Iterator[str]:
     for key in heapq.nsmallest(NAMED, unknown):
         close = difflib.get_close_matches(key[:LONGEST], KNOWN, n=1, cutoff=0.8)
         hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(KNOWN)}"
-        yield f"metadata.annotations[{_cut(key)}]: means nothing; {hint}"
+        yield f"metadata.annotations[{cut(key)}]: means nothing; {hint}"
     if len(unknown) > NAMED:
         yield f"metadata.annotations: {len(unknown) - NAMED} more under {names.GROUP}/ mean nothing"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from caretaker.api import names
+from caretaker.api.conditions import LONGEST, NAMED, cut
 from caretaker.api.hashing import h10
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import RequestsStatus
@@ -25,8 +26,6 @@ from caretaker.s3refresh.match import Share
 
 KNOWN: Final = (names.REFRESH_AT, names.REFRESH_FOLDERS)
 MAX_FOLDERS: Final = 50  # in one annotation
-NAMED: Final = 10  # errors of a kind that are named
-LONGEST: Final = 100  # characters of a key, name or value in an error
 S3: Final = "s3://"
 AHEAD: Final = 86400.0  # seconds that a time may lie ahead: a later one would outdo all that follow it
 _FOLDERS: Final = f"metadata.annotations[{names.REFRESH_FOLDERS}]"
@@ -86,7 +85,7 @@ def read_requests(meta: WireMeta, before: RequestsStatus | None, now: float) -> 
         mark = h10(place.bucket, place.folder, when)
         if mark not in known.taken:
             if fault := _untimely(raw, when, known.folders_at or "", now):
-                faults.append(f"{_FOLDERS}[{_cut(folder)!r}]: {fault}")
+                faults.append(f"{_FOLDERS}[{cut(folder)!r}]: {fault}")
                 continue
             new[place] = when
         taken.append(mark)
@@ -106,11 +105,11 @@ def read_requests(meta: WireMeta, before: RequestsStatus | None, now: float) -> 
 def _untimely(text: str, when: str, last: str, now: float) -> str:
     """Why a time asks for nothing, though it was not taken; "" if that is not so."""
     if not when:
-        return f"{_cut(text)!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
+        return f"{cut(text)!r} is not an RFC 3339 time such as 2026-01-31T12:00:00Z"
     if when < last:
-        return f"{_cut(text)!r} is earlier than {last}, the last time that was taken: set a later one"
+        return f"{cut(text)!r} is earlier than {last}, the last time that was taken: set a later one"
     ahead = when > format_micros(now + AHEAD)
-    return f"{_cut(text)!r} lies more than a day ahead: set the time of now" if ahead else ""
+    return f"{cut(text)!r} lies more than a day ahead: set the time of now" if ahead else ""
 
 
 def recorded(
@@ -162,16 +161,16 @@ def place_of(text: str) -> Place:
     if text.startswith(S3):
         bucket, _, path = text[len(S3) :].partition("/")
         if not bucket:
-            raise ValueError(f"{_cut(text)!r} names no bucket: write {S3}BUCKET/FOLDER")
+            raise ValueError(f"{cut(text)!r} names no bucket: write {S3}BUCKET/FOLDER")
     path = path.removeprefix("/").removesuffix("/")
     if len(path) > folders.MAX_LENGTH:
         raise ValueError(
-            f"{_cut(text)!r} has {len(path)} characters, and a folder has at most {folders.MAX_LENGTH}: name "
+            f"{cut(text)!r} has {len(path)} characters, and a folder has at most {folders.MAX_LENGTH}: name "
             "one above it"
         )
     if path and (odd := {"", ".", ".."}.intersection(path.split("/"))):
         raise ValueError(
-            f"{_cut(text)!r} has the part {min(odd)!r}, below which a gateway shows nothing: name the folder "
+            f"{cut(text)!r} has the part {min(odd)!r}, below which a gateway shows nothing: name the folder "
             "above it"
         )
     return Place(bucket, path)
@@ -182,11 +181,7 @@ def _slips(marks: Iterable[str]) -> Iterator[str]:
     unknown = (key for key in marks if key.startswith(f"{names.GROUP}/") and key not in KNOWN)
     for key in heapq.nsmallest(NAMED, unknown):
         if close := difflib.get_close_matches(key[:LONGEST], KNOWN, n=1, cutoff=0.9):
-            yield f"metadata.annotations[{_cut(key)}]: means nothing; did you mean {close[0]}?"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+            yield f"metadata.annotations[{cut(key)}]: means nothing; did you mean {close[0]}?"
 
 
 # ---------------------------------------------------------------- targets of requests

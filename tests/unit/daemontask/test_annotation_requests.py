@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from caretaker.daemontask.annotation_requests import LONGEST, NAMED, AnnotationRequests, read_requests
+from caretaker.api.conditions import LONGEST, NAMED
+from caretaker.daemontask.annotation_requests import AnnotationRequests, read_requests
 from fuzz.cost import seconds
 from unit.daemontask.build import task
 
@@ -66,7 +67,7 @@ def no_time(key: str, text: str) -> str:
 
 
 def no_node_time(node: str, text: str) -> str:
-    return f"metadata.annotations[{PREFIX}/rerun-nodes].{node}: {text!r} is not an RFC 3339 time"
+    return f"metadata.annotations[{PREFIX}/rerun-nodes][{node!r}]: {text!r} is not an RFC 3339 time"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,11 @@ def no_node_time(node: str, text: str) -> str:
             {"rerun_nodes": '{"b": "x", "a": "y", "c": "2026-01-31T12:00:00Z"}'},
             [no_node_time("a", "y"), no_node_time("b", "x")],
             id="no times of nodes, in order",
+        ),
+        pytest.param(
+            {"rerun_nodes": '{"a\\n\\u202e": "x"}'},
+            [f"metadata.annotations[{PREFIX}/rerun-nodes]['a\\n\\u202e']: 'x' is not an RFC 3339 time"],
+            id="a name with control characters",
         ),
         pytest.param(
             {"ledger": "forget"},
