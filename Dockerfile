@@ -10,8 +10,9 @@ ARG PYTHON=docker.io/library/python:3.13-slim-bookworm
 ARG PYTHON_SMALL=docker.io/library/python:3.13-alpine
 
 # ---- tools: what builds; no file of it gets into an image
+# Bytecode without columns is a fifth smaller, in the image and in memory; tracebacks still have lines.
 FROM --platform=$BUILDPLATFORM ${PYTHON} AS tools
-ENV PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
+ENV PYTHONDONTWRITEBYTECODE=1 PYTHONNODEBUGRANGES=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
     UV_NO_CACHE=1 UV_SYSTEM_CERTS=1 UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy
 COPY dev/image/tools.txt /build/
 RUN python3 -m venv /opt/tools && /opt/tools/bin/python -m pip install --quiet --require-hashes -r /build/tools.txt
