@@ -134,7 +134,7 @@ def _reachable(seen: Observation) -> Finding | None:
 def _silent_token(seen: Observation) -> Finding | None:
     """The token does not come. The hop limit is why where other answers do come, which it does not hold up,
     and where one hop is not enough, since the limit is never below one. If no other answer was asked for, the
-    scan alone tells."""
+    scan alone decides."""
     if seen.token != NoAnswer(TIMEOUT):
         return None
     other = isinstance(seen.without, Answer) or (seen.without is None and seen.needed_hops is not None)

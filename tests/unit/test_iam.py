@@ -63,7 +63,7 @@ KINDS = (
         "imdspolicy.json",
         "imds",
         "ec2:DescribeInstances",
-        frozenset({"LookAtInstances", "LookAtWhatLaunchesThem"}),
+        frozenset({"LookAtInstances", "LookAtWhatLaunchesThem", "LookAtUseOfIMDSv1"}),
     ),
     Kind(
         "daemontask-ecs.json",
