@@ -20,6 +20,9 @@ IPV6: Final = "http://[fd00:ec2::254]"
 # Names of the AWS SDKs: "AWS SDKs and Tools Reference Guide", IMDS credential provider.
 ENDPOINT: Final = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 MODE: Final = "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"
+# "off": no request without a token. EC2 counts those (the CloudWatch metrics MetadataNoToken and
+# MetadataNoTokenRejected). Not a flag alone, so that an older image is not stopped by it.
+IMDSV1: Final = "CARETAKER_PROBE_IMDSV1"
 EXPECTED: Final = "CARETAKER_PROBE_EXPECTED_INSTANCE"
 TERMINATION_LOG: Final = "/dev/termination-log"
 
@@ -32,7 +35,8 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
     except EndpointError as error:
         print(f"caretaker-probe: {error}", file=sys.stderr)
         return 2
-    found = classify(observe(endpoint, options.expected_instance)).as_json()
+    tokenless = options.imdsv1 != "off"
+    found = classify(observe(endpoint, options.expected_instance, tokenless=tokenless)).as_json()
     for field in ("instanceId", "detail"):
         found[field] = _plain(found[field], 4 * MAX_ID if field == "detail" else MAX_ID)
     text = json.dumps(found, separators=(",", ":"))
@@ -60,6 +64,12 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=environment.get(EXPECTED, ""),
         metavar="ID",
         help=f"the instance that must answer; default: {EXPECTED}, else any",
+    )
+    parser.add_argument(
+        "--imdsv1",
+        default=environment.get(IMDSV1, "on"),
+        metavar="on|off",
+        help=f"off: nothing is requested without a token; default: {IMDSV1}, else on",
     )
     parser.add_argument(
         "--termination-log",

@@ -133,10 +133,12 @@ def _reachable(seen: Observation) -> Finding | None:
 
 def _silent_token(seen: Observation) -> Finding | None:
     """The token does not come. The hop limit is why where other answers do come, which it does not hold up,
-    and where one hop is not enough, since the limit is never below one."""
+    and where one hop is not enough, since the limit is never below one. If no other answer was asked for, the
+    scan alone decides."""
     if seen.token != NoAnswer(TIMEOUT):
         return None
-    if seen.needed_hops == 1 or not isinstance(seen.without, Answer):
+    other = isinstance(seen.without, Answer) or (seen.without is None and seen.needed_hops is not None)
+    if seen.needed_hops == 1 or not other:
         return Finding(
             "Silent",
             "connected, but no token came, and the hop limit is not why: look for what answers in its place",

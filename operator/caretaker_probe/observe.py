@@ -69,15 +69,15 @@ def endpoint_of(url: str) -> Endpoint:
     return Endpoint(family, str(address[0]), port)
 
 
-def observe(endpoint: Endpoint, expected: str = "") -> Observation:
-    """All steps, those that make no sense any more left out."""
+def observe(endpoint: Endpoint, expected: str = "", *, tokenless: bool = True) -> Observation:
+    """All steps, those that make no sense any more left out. `tokenless`: also a request without a token."""
     seen = _token(endpoint, Observation(expected=expected))
     if seen.failure == TIMEOUT:
         # A lost packet looks like this, and would be taken for a place from which nothing is reached.
         seen = _token(endpoint, Observation(expected=expected))
     if seen.failure:
         return seen
-    _, without = _ask(endpoint, "GET", INSTANCE_ID_PATH, {}, GET_SECONDS)
+    without = _ask(endpoint, "GET", INSTANCE_ID_PATH, {}, GET_SECONDS)[1] if tokenless else None
     needed = minimal_ttl(endpoint.new_socket, (endpoint.address, endpoint.port))
     return replace(seen, without=without, needed_hops=needed)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from awsdoubles.cloudwatch.server import CloudWatch
 from awsdoubles.ec2.server import Ec2
 from caretaker.aws.services import iam_action
 from testbed.admin import Admin, path
@@ -77,16 +78,26 @@ async def fleet(operator: OperatorProcess, admin: Admin, nodes: Nodes, ec2: Ec2)
 
 
 async def test_the_documented_role_and_policies_are_enough_in_each_mode(
-    operator: OperatorProcess, fleet: Fleet, admin: Admin, cluster: Cluster, namespace: str
+    operator: OperatorProcess,
+    fleet: Fleet,
+    admin: Admin,
+    cluster: Cluster,
+    namespace: str,
+    cloudwatch: CloudWatch,
 ) -> None:
     template = fleet.control.put_template("workers", [{}])["id"]
     fleet.control.put_group("spot", LaunchTemplate={"LaunchTemplateId": template, "Version": "$Latest"})
-    made = await fleet.add(2, options=SLOW, group="spot")
+    ages = [8 * 86400.0, 86400.0]  # as spec.tokenGate wants them
+    made = [one for age in ages for one in await fleet.add(1, options=SLOW, group="spot", age=age)]
     told = msgspec.json.encode({"verdict": "Reachable", "latencyMs": 3, "neededHops": 2}).decode()
     for name, _ in made:
         await steer_node(admin, name, behaviour(run_seconds=0.1, message=told))
     policy = await fleet.create(options={"httpPutResponseHopLimit": 2}, verification={"probe": True})
     await policy.summary(nodes=2, drifted=2)
+    urls = {"ec2": fleet.url, "autoscaling": fleet.url, "cloudwatch": cloudwatch.url}
+    gate = {"options": {"httpTokens": "required"}, "tokenGate": {}, "aws": {"endpointURLs": urls}}
+    gated = await fleet.create("gate", **gate)
+    await gated.when(lambda f: bool((f["status"].get("tokenGate") or {}).get("readAt")))
     assert requested(operator) == allowed("imdspolicy.json")
     await policy.edit(mode="Enforce", safety={"allowLoosening": ["HopLimit"], "canary": {"soak": "1s"}})
     await policy.condition("Ready", "True", "Enforced")

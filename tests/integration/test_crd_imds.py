@@ -7,6 +7,7 @@ import pytest
 from testbed.admin import Admin, ApiError, Json, path
 
 HOP = {"options": {"httpPutResponseHopLimit": 2}}
+GATED = {"options": {"httpTokens": "required"}, "tokenGate": {"days": 7}}
 
 
 def labels(**expression: Any) -> Json:
@@ -37,6 +38,16 @@ REFUSED = {
     "a hop limit that Enforce may not set": (
         {"options": {"httpPutResponseHopLimit": 4}, "mode": "Enforce"},
         "is more than spec.safety.maxHopLimit lets Enforce set: raise maxHopLimit, or lower the hop limit",
+    ),
+    "a gate before optional tokens": (
+        {"options": {"httpTokens": "optional"}, "tokenGate": {}},
+        "spec.tokenGate holds back that tokens are required: set spec.options.httpTokens to required",
+    ),
+    "a gate of no days": ({**GATED, "tokenGate": {"days": 0}}, "greater than or equal to 1"),
+    "a gate of more days than data": ({**GATED, "tokenGate": {"days": 64}}, "less than or equal to 63"),
+    "a gate beside a probe that asks without a token": (
+        {**GATED, "verification": {"probe": True, "expect": "PodBlocked"}},
+        "spec.verification.expect PodBlocked needs a probe that asks without a token",
     ),
     "an unknown loosening": (
         {**HOP, "safety": {"allowLoosening": ["Hops"]}},
@@ -103,7 +114,7 @@ REFUSED = {
     "an external ID without a role": (aws(externalID="abc"), "set roleARN as well, or remove externalID"),
     "an endpoint of another service": (
         aws(endpointURLs={"sqs": "http://127.0.0.1:1"}),
-        "keyed by service: ec2, sts or autoscaling",
+        "keyed by service: ec2, sts, autoscaling or cloudwatch",
     ),
     "a Secret, which has no namespace here": (
         aws(credentialsSecretRef={"name": "keys"}),

@@ -57,15 +57,16 @@ class Control(ControlClient):
         template: Mapping[str, str] | None = None,
         group: str = "",
         state: str = "running",
-        operator: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> list[Json]:
         """Launch instances that are all alike: {id, providerID, privateDns, options, inForce, ...} each.
 
         `template` is {"LaunchTemplateName" or "LaunchTemplateId", "Version"}; a group's own is used when it
-        has one. Options that are not given come from the template, the account's defaults, the AMI.
+        has one. Options that are not given come from the template, the account's defaults, the AMI. `more`:
+        the `operator` that manages them, their `age` in seconds.
         """
         launch = {"tags": dict(tags or {}), "options": dict(options or {}), "template": template}
-        more = {"operator": dict(operator or {}), "state": state}
+        more = {"operator": {}, "state": state, **more}
         return list(self._call("add-nodes", count=count, region=region, group=group, **launch, **more))
 
     def instances(self, ids: Sequence[str] | None = None) -> list[Json]:

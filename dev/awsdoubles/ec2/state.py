@@ -174,7 +174,7 @@ class World:
             region=region,
             zone=region + ZONES[number % len(ZONES)],
             address=f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
-            launched_at=self.clock.now(),
+            launched_at=self.clock.now() - fields.pop("age", 0.0),
             **fields,
         )
         self.instances[made.id] = made

@@ -38,6 +38,9 @@ METRICS: Final = {
         "Enforce changes instances: how many, and what EC2 refuses.",
         {"result": Label(known.WORD, "`Changed`, or EC2's code; `other` beyond 100 values")},
     ),
+    "caretaker_imds_token_gate_metrics_total": Metric(
+        "The cost of `spec.tokenGate`: CloudWatch charges for each metric of GetMetricData."
+    ),
 }
 
 HELD: Final = {

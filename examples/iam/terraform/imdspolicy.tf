@@ -29,6 +29,19 @@ data "aws_iam_policy_document" "imdspolicy" {
       values   = [var.region]
     }
   }
+
+  # Leave it out where no IMDSPolicy has spec.tokenGate.
+  statement {
+    sid       = "LookAtUseOfIMDSv1"
+    actions   = ["cloudwatch:GetMetricData"]
+    resources = ["*"]
+
+    condition {
+      test     = "StringEquals"
+      variable = "aws:RequestedRegion"
+      values   = [var.region]
+    }
+  }
 }
 
 data "aws_iam_policy_document" "imdspolicy_enforce" {

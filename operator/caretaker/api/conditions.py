@@ -185,6 +185,10 @@ class PolicyReason:
     TIGHTENING_NOT_ALLOWED: Final = "TighteningNotAllowed"
     HOP_LIMIT_TOO_LOW: Final = "HopLimitTooLow"
     TAG_KEYS_UNFIT: Final = "TagKeysUnfit"
+    # Of spec.tokenGate. Waiting ends by time alone.
+    IMDSV1_IN_USE: Final = "IMDSv1InUse"
+    IMDSV1_WAITING: Final = "IMDSv1Waiting"
+    IMDSV1_USE_UNKNOWN: Final = "IMDSv1UseUnknown"
     INSTANCES_FAILING: Final = "InstancesFailing"
     FIGHTING: Final = "Fighting"
     NOT_APPLIED: Final = "NotApplied"
@@ -216,6 +220,7 @@ class BreakerReason:
     CANARY_SET_BACK: Final = "CanarySetBack"
     CANARY_NOT_READY: Final = "CanaryNotReady"
     CANARY_UNREACHABLE: Final = "CanaryUnreachable"
+    CANARY_REJECTED: Final = "CanaryRejectedIMDSv1"
     INSTANCE_LOST: Final = "InstanceLost"
     INSTANCE_SET_BACK: Final = "InstanceSetBack"
 

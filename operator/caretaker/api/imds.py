@@ -29,6 +29,8 @@ Switch = Literal["enabled", "disabled"]
 Permit = Literal["HopLimit", "Tokens", "Endpoint", "Tags", "IPv6"]
 Expectation = Literal["PodReachable", "PodBlocked", "Any"]
 GroupKind = Literal["EKSManagedNodegroup", "KarpenterNodePool", "AutoScalingGroup"]
+# InUse: IMDSv1 is used; Waiting: more hours are needed; Unknown: data are missing.
+TokenGateState = Literal["Quiet", "InUse", "Waiting", "Unknown"]
 SourceState = Literal[
     "Compliant",
     "Drifted",
@@ -149,6 +151,12 @@ class Verification(Wire, frozen=True):
     interval: str = "24h"
 
 
+class TokenGate(Wire, frozen=True):
+    """Tokens are required of a group in which IMDSv1 was not used for so many days, by CloudWatch."""
+
+    days: int = 7
+
+
 class Spec(Wire, frozen=True):
     """The desired options and the selected nodes."""
 
@@ -160,6 +168,7 @@ class Spec(Wire, frozen=True):
     selector: Selector = Selector()
     safety: Safety = Safety()
     verification: Verification = Verification()
+    token_gate: TokenGate | None = None
     resync_interval: str = "15m"
     pending_timeout: str = "2m"
 
@@ -332,6 +341,26 @@ class UnexpectedResult(Wire, frozen=True):
     imdsv1: Literal["Open", "Closed"] | None = None
 
 
+class TokenGateGroup(Wire, frozen=True, omit_defaults=False):
+    """A group with instances whose tokens are to be required. Empty kind and name: nodes without a group.
+    `instances`: those that were judged; `using`: those that used IMDSv1."""
+
+    kind: str
+    name: str
+    state: TokenGateState
+    instances: int = 0
+    using: int = 0
+    message: str = ""
+
+
+class TokenGateStatus(Wire, frozen=True, omit_defaults=False):
+    """The last reading of CloudWatch: its time, and the number of metrics that it requested."""
+
+    read_at: str | None = None
+    metrics: int = 0
+    groups: tuple[TokenGateGroup, ...] = ()
+
+
 class ScanStatus(Wire, frozen=True, omit_defaults=False):
     """Time of the EC2 read behind this status; written only with another change."""
 
@@ -354,6 +383,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     changed: tuple[ChangedGroup, ...] = ()
     breaker: BreakerStatus | None = None
     unexpected: tuple[UnexpectedResult, ...] = ()
+    token_gate: TokenGateStatus | None = None
     last_scan: ScanStatus = ScanStatus()
 
 

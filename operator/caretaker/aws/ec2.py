@@ -6,6 +6,7 @@ references); every method raises AwsError.
 
 # ruff: noqa: N803 - the parameters' names are AWS's
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Protocol, Required, TypedDict
 
 from caretaker.aws.errors import Name
@@ -49,10 +50,11 @@ class Operator(TypedDict, total=False):
 
 
 class Instance(TypedDict, total=False):
-    """The members that are read of an Instance."""
+    """The members that are read of an Instance. LaunchTime: of its last start."""
 
     InstanceId: Required[Name]
     State: Required[InstanceState]
+    LaunchTime: datetime
     MetadataOptions: MetadataOptions
     Tags: list[Tag]
     Operator: Operator

@@ -35,7 +35,7 @@ from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
 from caretaker.imds.passed import ToCome, held_by_others, passed_changes, still_wanted
-from caretaker.imds.soak import soak, soaked_at, watched_until
+from caretaker.imds.soak import harm, heard, soak, soaked_at, watched_until
 
 _LOST: Final = "was terminated or its Node was deleted after it was sent the change"
 
@@ -194,13 +194,8 @@ class _Step:
         if (one.applied and state in BACK) or (state == "strayed" and self._was_taken(one, canary.changes)):
             message = "had the change, and then another client reverted it"
             return _fault(BreakerReason.CANARY_SET_BACK, one, message)
-        if self._inputs.on_failure == "Restore" and self._too_long(one):
-            message = "has the change, and its Node has not been Ready for spec.pendingTimeout"
-            return _fault(BreakerReason.CANARY_NOT_READY, one, message)
-        if self._inputs.on_failure == "Restore" and one.instance in self._inputs.faulty:
-            message = f"has the change, and failed the probe: {self._inputs.faulty[one.instance]}"
-            return _fault(BreakerReason.CANARY_UNREACHABLE, one, message)
-        return None
+        reason, message = harm(one, self._inputs, unready=self._too_long(one))
+        return _fault(reason, one, message) if reason else None
 
     def _same_spec(self) -> bool:
         """Whether status is of this spec: an edit of the spec may exclude instances on purpose."""
@@ -282,6 +277,7 @@ class _Step:
         inputs, ones = self._inputs, self._of(canary)
         over = soak(canary.changes, inputs) <= 0.0 or inputs.wall >= soaked_at(canary, inputs)
         proved = inputs.proved is None or all(one.instance in inputs.proved for one in ones)
+        proved = proved and heard(canary, inputs)
         if not over or not proved or not all(map(runs, ones)) or any(state != "applied" for state in states):
             return False
         if old := [one for one in ones if not _is_fresh(one, inputs)]:

@@ -9,7 +9,7 @@ from caretaker.api.conditions import PolicyReason as Reason
 from caretaker.api.imds import FieldChange, ec2_name
 from caretaker.imds.change_attempts import NEW, ChangeAttempt, advance, drifted, not_applied, overdue, refused
 from caretaker.imds.checks import OWN_SECONDS, ObservedInstance, State
-from caretaker.imds.drift import HOP_LIMIT, OptionChange, change_of
+from caretaker.imds.drift import HOP_LIMIT, TOKENS, OptionChange, change_of
 from caretaker.imds.enforce_input import CheckedInstance, EnforceInput
 from caretaker.imds.safety_checks import Blocked, blocked, parameters
 
@@ -122,7 +122,8 @@ class Cases:
 
     def _allowed(self, one: CheckedInstance, observed: ObservedInstance) -> _Allowed:
         """(allowed changes, blocked ones)."""
-        alike = (id(one.result.changes), one.group, one.region, observed.unfit_tags)
+        gate = self._inputs.tokens_held.get(one.instance)
+        alike = (id(one.result.changes), one.group, one.region, observed.unfit_tags, gate)
         if alike not in self._known:
             mine = [change for change in one.result.changes if change.policy == self._inputs.me]
             stay = [why for change in mine if (why := _blocked(change, one, observed, self._inputs))]
@@ -172,7 +173,10 @@ def _blocked(
         return Blocked(change, Reason.HOP_LIMIT_TOO_LOW, message)
     if change.desired == "optional" and (message := inputs.enforced.get(one.region, "")):
         return Blocked(change, Reason.BLOCKED_BY_ACCOUNT_POLICY, message)
-    return blocked(change, observed, inputs.loosening, inputs.tightening)
+    if why := blocked(change, observed, inputs.loosening, inputs.tightening):
+        return why
+    gate = inputs.tokens_held.get(one.instance) if change.field == TOKENS else None
+    return Blocked(change, *gate) if gate is not None and change.desired == "required" else None
 
 
 def _drifted(

@@ -65,6 +65,7 @@ class ObservedInstance(msgspec.Struct, frozen=True, gc=False):
     )
     at: float = 0.0  # time.monotonic() when EC2 was asked
     ungrouped_at: float = 0.0
+    launched: float = 0.0  # its last start, Unix seconds; 0 = not reported
     # By their tags: the launch template and its version that it came from, the cluster as EKS names it, and
     # all clusters that are named.
     template: str = ""

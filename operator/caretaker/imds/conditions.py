@@ -12,7 +12,7 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionState, ConditionStatus
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.imds import Summary
+from caretaker.api.imds import Summary, TokenGateStatus
 from caretaker.aws.errors import ErrorClass
 from caretaker.imds.enforce import Enforced
 from caretaker.imds.launching import ENFORCES
@@ -28,7 +28,7 @@ STALLING: Final = frozenset(
         *(Reason.INVALID_SPEC, Reason.NOT_GRANTED, Reason.CONFLICT, Reason.BREAKER_OPEN),
         *(Reason.DRIFT_TOO_WIDE, Reason.BLOCKED_BY_ACCOUNT_POLICY, Reason.WOULD_CUT_CREDENTIALS),
         *(Reason.LOOSENING_NOT_ALLOWED, Reason.TIGHTENING_NOT_ALLOWED, Reason.HOP_LIMIT_TOO_LOW),
-        *(Reason.TAG_KEYS_UNFIT, Reason.FIGHTING, Reason.NOT_PROBEABLE),
+        *(Reason.TAG_KEYS_UNFIT, Reason.FIGHTING, Reason.NOT_PROBEABLE, Reason.IMDSV1_IN_USE),
         *(Reason.SET_BUT_UNREACHABLE, Reason.STILL_REACHABLE, Reason.SLOW, Reason.PROBE_UNAVAILABLE),
     )
 )
@@ -57,6 +57,8 @@ class StatusInput(msgspec.Struct, frozen=True):
     probe_problem: str = ""  # why the probe's task could not be used
     refused: tuple[str, str] | None = None  # (reason, message) of why nothing may be changed
     source_problems: tuple[Problem, ...] = ()  # why sources of future nodes could not be read
+    gate_problems: tuple[Problem, ...] = ()  # why spec.tokenGate could not be read
+    token_gate: TokenGateStatus | None = None
 
 
 def conditions_of(inputs: StatusInput, plan: Plan, problem: str = "") -> Iterable[Condition]:
@@ -139,7 +141,8 @@ def _enforced(enforced: Enforced, found: Summary) -> ConditionState:
     if enforced.hold or not rests:
         return "False", enforced.phase, enforced.message
     if enforced.blocked:
-        first = enforced.blocked[0][1]
+        # A wait that ends by itself comes last: a person acts on the others.
+        _, first = min(enforced.blocked, key=lambda one: one[1].reason == Reason.IMDSV1_WAITING)
         rest = len({instance for instance, why in enforced.blocked})
         message = f"spec.options.{first.change.field} is not changed on {rest} instance(s): {first.message}"
         return "False", first.reason, message
@@ -184,7 +187,7 @@ def _verified(verified: Verified, problem: str) -> ConditionState:
 
 
 def _permission(inputs: StatusInput) -> ConditionState:
-    denied = [p for p in (*inputs.problems, *inputs.source_problems) if p.code in _DENIED]
+    denied = [p for p in _every(inputs) if p.code in _DENIED]
     if denied:
         return "False", _DENIED[denied[0].code], _messages(denied)
     if inputs.refused is not None:
@@ -196,6 +199,10 @@ def _permission(inputs: StatusInput) -> ConditionState:
         no_match = (Reason.NO_MATCHING_NODES, "EC2 was not asked, since no node is an instance of it")
         return "Unknown", *(_unseen(inputs) or no_match)
     return "True", Reason.PERMITTED, "EC2 answers"
+
+
+def _every(inputs: StatusInput) -> tuple[Problem, ...]:
+    return *inputs.problems, *inputs.source_problems, *inputs.gate_problems
 
 
 def _compliant(inputs: StatusInput, plan: Plan) -> ConditionState:

@@ -32,6 +32,7 @@ from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober, unserved
 from caretaker.imds.resource import KIND, ParsedPolicy, RawPolicy, read
 from caretaker.imds.status import events_of, status_of
+from caretaker.imds.token_metrics import GateResult, TokenGates, gate_input, gated
 from caretaker.imds.verify import Probing
 from caretaker.imds.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
@@ -59,6 +60,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     policy_state: PolicyState | None = None  # None: nothing is changed
     wanting: frozenset[str] = frozenset()  # policies that probe
     lost: bool = False  # instances are to be asked for again soon
+    tokenless: bool | None = None  # probes may ask without a token; None: not known
+    gate_wake: float | None = None  # seconds until CloudWatch is read
     reread: bool = False  # the plan's readings are of this pass
     events: int = 0  # events of nodes and of other policies before the first read
 
@@ -108,6 +111,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         self._reader = PolicyReader(self._inventory, provider)
         no_probe = unserved(options.daemontasks, options.watched, options.namespace)
         self._prober = Prober(client, options.namespace, options.probe_image, no_probe)
+        self._gates = TokenGates(lambda target: read_only(aws.cloudwatch(target)), metrics, scale)
         self._waiting: dict[Key, float] = {}  # for a probe, since when
         self._modifier = InstanceModifier(
             aws.ec2_writer,
@@ -121,6 +125,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         """The resource is gone; other policies win its options. Its probes stop."""
         await self._unprobed(key.name)
         self._metrics.forget(key.name)
+        self._gates.forget(key.name)
         self._waiting.pop(key, None)
         self._modifier.forget(key)
         self._watched.forget(key)
@@ -129,6 +134,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         """Another process may lead from now on: forget all."""
         self._reader.clear()
         self._prober.clear()
+        self._gates.clear()
         self._modifier.clear()
         self._watched.clear()
         self._metrics.clear()
@@ -162,11 +168,15 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         )
         wanting = self._wanting(every)
         found = await self._probed(mine, found)
+        found, gate = await self._gated(mine, found)
         if policy_state is not None:
-            found = self._enforcing(mine, found, policy_state)
+            found = self._enforcing(mine, found, policy_state, gate)
         status_input, plan_input = found.status_input, found.plan_input
         age, targets, lost = found.age, found.targets, found.lost
-        return Snapshot(status_input, plan_input, age, targets, policy_state, wanting, lost, events=events)
+        made = Snapshot(status_input, plan_input, age, targets, policy_state, wanting, lost, events=events)
+        gate_wake = gate.wake if gate is not None else None
+        tokenless = not any(one.gated for one in every)
+        return msgspec.structs.replace(made, gate_wake=gate_wake, tokenless=tokenless)
 
     def _wanting(self, every: Iterable[ParsedPolicy]) -> frozenset[str]:
         """The policies that probe."""
@@ -201,10 +211,22 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             ),
         )
 
-    def _enforcing(self, mine: ParsedPolicy, found: GatherResult, state: PolicyState) -> GatherResult:
+    async def _gated(self, mine: ParsedPolicy, found: GatherResult) -> tuple[GatherResult, GateResult | None]:
+        """With the state of spec.tokenGate; None: there is none."""
+        assert mine.spec is not None  # noqa: S101 - the caller has checked
+        if mine.spec.token_gate is None:
+            return found, None
+        gate = await self._gates.read(mine, gate_input(found.plan_input, time.time()))
+        return msgspec.structs.replace(found, status_input=gated(found.status_input, gate)), gate
+
+    def _enforcing(
+        self, mine: ParsedPolicy, found: GatherResult, state: PolicyState, gate: GateResult | None
+    ) -> GatherResult:
         """With the inputs of Enforce."""
         inputs = self._modifier.enforce_input(mine, state, found.targets)
         inputs = msgspec.structs.replace(inputs, held=state.held, instances=self._watched.instances)
+        if gate is not None:
+            inputs = msgspec.structs.replace(inputs, tokens_held=gate.held, rejected=gate.rejected)
         plan_input = msgspec.structs.replace(found.plan_input, enforce_input=inputs)
         status_input = msgspec.structs.replace(found.status_input, refused=state.permission.refused)
         return msgspec.structs.replace(found, status_input=status_input, plan_input=plan_input)
@@ -250,6 +272,10 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             self._modifier.forget(key)
             self._watched.awaited.pop(key, None)
         name, verified = mine.meta.name, plan.verified
+        if mine.spec is not None and mine.spec.token_gate is None:
+            self._gates.forget(name)
+        if snapshot.tokenless is not None:
+            self._prober.tokenless = snapshot.tokenless
         if snapshot.plan_input is None:
             await self._unprobed(name)
             return ""
@@ -311,6 +337,8 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         delays = [max(snapshot.status_input.read.resync * self._scale - snapshot.age, 1.0 * self._scale)]
         if snapshot.status_input.problems or snapshot.status_input.source_problems:
             delays = [AGAIN_SECONDS * self._scale]
+        if snapshot.gate_wake is not None:
+            delays.append(max(snapshot.gate_wake, 1.0 * self._scale))
         if snapshot.lost:
             delays.append(LOST_SECONDS * self._scale)
         if plan.enforced is not None and plan.enforced.wake is not None:

@@ -14,6 +14,7 @@ from caretaker.api.imds import FieldChange, Options
 from caretaker.imds.merge import DesiredOption
 
 HOP_LIMIT: Final = "httpPutResponseHopLimit"
+TOKENS: Final = "httpTokens"
 _UNKNOWN: Final = "unknown"
 _NONE: Final = Options()
 # Values of spec.safety.allowLoosening and allowTightening.
@@ -25,6 +26,11 @@ _NAMES: Final = {
     "instanceMetadataTags": "Tags",
 }
 _OPEN: Final = {"optional", "enabled"}
+
+
+def requires_tokens(changes: Iterable[FieldChange]) -> bool:
+    """Whether they close IMDSv1."""
+    return any(one.field == TOKENS and one.after == "required" for one in changes)
 
 
 class OptionChange(msgspec.Struct, frozen=True, gc=False):

@@ -26,7 +26,7 @@ from caretaker.imds.drift import change_of
 from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, Held, recorded
 from caretaker.imds.passed import held_by_others
 from caretaker.imds.safety_checks import Blocked
-from caretaker.imds.soak import floor, soak, soaked_at, watched_until
+from caretaker.imds.soak import awaits, floor, soak, soaked_at, watched_until
 
 AHEAD: Final = 200  # instances that one call reads
 # Between two passes while changes are left: each pass may write status.
@@ -329,8 +329,7 @@ def _unprobed(canary: GroupCanary, inputs: EnforceInput) -> str:
 
 def _until(canary: GroupCanary, inputs: EnforceInput) -> str:
     if inputs.wall >= (end := soaked_at(canary, inputs)):
-        waits = "a new reading of EC2" if inputs.proved is None else "its probe (condition Verified)"
-        return f"has soaked, and waits for {waits}"
+        return f"has soaked, and waits for {awaits(canary, inputs)}"
     why = ""
     if soak(canary.changes, inputs) > inputs.canary_soak:
         minutes = floor(canary.changes) / 60

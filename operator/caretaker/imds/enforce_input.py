@@ -71,6 +71,9 @@ class EnforceInput(msgspec.Struct, frozen=True):
     needed    group -> the hop limit that its pods need, as measured
     enforced  region -> why optional tokens are not sent; "" = they may be
     by_tag    a policy selects instances by the tag of their Auto Scaling group
+    tokens_held  instance -> (reason, message): spec.tokenGate holds back that its tokens are required
+    rejected  instance of a canary -> (when it was read, IMDSv1 calls that were rejected since its change),
+              Unix seconds; None: there is no gate
     held      values of other policies in the last pass whose status was stored, by this process
     instances those of all Nodes
     """
@@ -118,6 +121,8 @@ class EnforceInput(msgspec.Struct, frozen=True):
     needed: Mapping[Group, int] = {}
     enforced: Mapping[str, str] = {}
     by_tag: bool = False
+    tokens_held: Mapping[str, tuple[str, str]] = {}
+    rejected: Mapping[str, tuple[float, float]] | None = None
     held: Held = {}
     instances: Collection[str] = ()
 

@@ -88,7 +88,7 @@ class PolicyReader:
         here = [m for m in members if m.ref.region in regions and not m.ref.skipped]
         sources = await self._sources(mine, policies, here)
         problems = {
-            name: _problem(region.problem, self._operator)
+            name: problem_of(region.problem, self._operator)
             for name, region in regions.items()
             if region.problem is not None
         }
@@ -100,7 +100,7 @@ class PolicyReader:
             problems=tuple(problems[name] for name in sorted(problems)),
             scanned=format_time(time.time() - age) if asked else None,
             asked=bool(regions) and not problems,
-            source_problems=tuple(_problem(problem, self._operator) for problem in sources.problems),
+            source_problems=tuple(problem_of(problem, self._operator) for problem in sources.problems),
         )
         unasked = {name: problem.message for name, problem in problems.items()}
         plan_input = PlanInput(
@@ -197,7 +197,8 @@ def _apart(members: list[Member]) -> list[Member]:
     ]
 
 
-def _problem(error: AwsError | ApiError, operator: bool) -> Problem:
+def problem_of(error: AwsError | ApiError, operator: bool) -> Problem:
+    """For status."""
     if isinstance(error, ApiError):
         code: str = Reason.PERMISSION_DENIED if error.forbidden else Reason.NOT_ASKED
     else:

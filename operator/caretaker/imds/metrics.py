@@ -30,6 +30,10 @@ class PolicyMetrics:
             "Changes of an instance's metadata options by result: Changed, or the code of EC2's refusal.",
             ("result",),
         )
+        self.gate_metrics = counter(
+            "caretaker_imds_token_gate_metrics_total",
+            "Metrics that spec.tokenGate has requested of CloudWatch, which charges for each.",
+        )
         self._codes = LabelLimiter()
 
     def found(self, name: str, counts: Mapping[str, int]) -> None:
@@ -40,6 +44,10 @@ class PolicyMetrics:
     def changed(self, result: str) -> None:
         """Count the result of a change."""
         self.changes.labels(self._codes(result)).inc()
+
+    def requested(self, count: int) -> None:
+        """Count the metrics of a call to CloudWatch."""
+        self.gate_metrics.inc(count)
 
     def forget(self, name: str) -> None:
         """Drop the series of a deleted policy. Does nothing if there are none."""

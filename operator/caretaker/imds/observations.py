@@ -198,6 +198,7 @@ def observed_instance(instance: Instance, asked: float) -> ObservedInstance:
     options = described_options(described)
     state = (instance.get("State") or {}).get("Name", "")
     tags = {tag.get("Key", ""): tag.get("Value", "") for tag in instance.get("Tags", ())}
+    launched = instance.get("LaunchTime")
     return ObservedInstance(
         options=options,
         state=state,
@@ -210,6 +211,7 @@ def observed_instance(instance: Instance, asked: float) -> ObservedInstance:
         group=tags.get(GROUP_TAG, ""),
         unfit_tags=any(TAG_KEY.fullmatch(key) is None for key in tags) if tags else None,
         at=asked,
+        launched=launched.timestamp() if launched is not None else 0.0,
         template=tags.get(TEMPLATE_TAG, ""),
         version=tags.get(VERSION_TAG, ""),
         cluster=tags.get(EKS_TAG) or tags.get(NODEGROUP_CLUSTER_TAG, ""),

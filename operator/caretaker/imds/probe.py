@@ -77,12 +77,17 @@ class ProbeState(msgspec.Struct, frozen=True):
 
 
 def task(
-    namespace: str, image: str, marks: Mapping[str, str], *, mode: Literal["IPv4", "IPv6"] = "IPv4"
+    namespace: str,
+    image: str,
+    marks: Mapping[str, str],
+    *,
+    mode: Literal["IPv4", "IPv6"] = "IPv4",
+    tokenless: bool = True,
 ) -> dict[str, Any] | None:
     """The DaemonTask that probes these nodes; None when there are none: then there should be no task.
 
     marks: name of each chosen node (Ready, or its Pod waits) -> when its last re-run was asked for, RFC 3339;
-    "" = the first run will do.
+    "" = the first run will do. tokenless: it also asks without a token, which EC2 counts as use of IMDSv1.
     """
     if not marks:
         return None
@@ -108,7 +113,7 @@ def task(
             "results": [dict(result) for result in RESULTS],
             "template": {
                 "metadata": {"labels": {"app.kubernetes.io/name": TASK_NAME}},
-                "spec": _pod(image, sorted(marks), mode),
+                "spec": _pod(image, sorted(marks), mode, tokenless),
             },
         },
     }
@@ -227,7 +232,7 @@ def _finding(entry: _Entry, instance: str) -> Finding:
     )
 
 
-def _pod(image: str, nodes: list[str], mode: str) -> dict[str, Any]:
+def _pod(image: str, nodes: list[str], mode: str, tokenless: bool) -> dict[str, Any]:
     """In the Pod network, like those whose view it takes; without any right."""
     return {
         "restartPolicy": "Never",
@@ -248,7 +253,10 @@ def _pod(image: str, nodes: list[str], mode: str) -> dict[str, Any]:
                 "name": "probe",
                 "image": image,
                 "command": ["python3", "-m", "caretaker_probe"],
-                "env": [{"name": "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "value": mode}],
+                "env": [
+                    {"name": "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "value": mode},
+                    *([] if tokenless else [{"name": "CARETAKER_PROBE_IMDSV1", "value": "off"}]),
+                ],
                 "resources": {
                     "requests": {"cpu": "10m", "memory": "32Mi"},
                     "limits": {"memory": "64Mi"},

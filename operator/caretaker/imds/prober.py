@@ -54,6 +54,7 @@ class Prober:
         self._namespace = namespace
         self._image = image
         self._unserved = unserved
+        self.tokenless = True  # whether probes also ask without a token
         self._demands: dict[str, _Demand] = {}  # by policy
         self._found: Mapping[str, Finding] = {}  # the last result
         self._settled = False  # the task is known to match the demands
@@ -139,7 +140,8 @@ class Prober:
             before = {**dict.fromkeys(_nodes(kept), ""), **_marks(kept)}
         merged = self._merged({node: mark for node, mark in before.items() if node in nodes})
         first = frozenset(node for its in self._demands.values() for node in its.first)
-        return task(self._namespace, self._image, fitting(merged, first, self._found))
+        marks = fitting(merged, first, self._found)
+        return task(self._namespace, self._image, marks, tokenless=self.tokenless)
 
     def _merged(self, before: Mapping[str, str]) -> dict[str, str]:
         """The latest mark of each node."""

@@ -52,6 +52,11 @@ class ParsedPolicy(msgspec.Struct, frozen=True):
         """Whether it is to be proved."""
         return self.spec is not None and self.spec.verification.probe and not self.spec.suspend
 
+    @property
+    def gated(self) -> bool:
+        """Whether CloudWatch is to show that IMDSv1 is not used."""
+        return self.spec is not None and self.spec.token_gate is not None and not self.spec.suspend
+
     def policy(self) -> Policy | None:
         """The part that matters to all policies; the options of a suspended one keep their precedence."""
         if self.spec is None:

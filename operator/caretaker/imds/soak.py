@@ -1,4 +1,4 @@
-"""How long canaries soak, and how long changed instances are watched. Pure.
+"""The soak of canaries, signs of harm meanwhile, and the watch of changed instances. Pure.
 
 Times in status are rounded down to a second, so one is added.
 """
@@ -6,16 +6,18 @@ Times in status are rounded down to a second, so one is added.
 from collections.abc import Iterable
 from typing import Final
 
+from caretaker.api.conditions import BreakerReason
 from caretaker.api.imds import ChangedInstance, FieldChange, GroupCanary
 from caretaker.api.times import parse_time
 from caretaker.imds.change_attempts import ChangeAttempt
-from caretaker.imds.drift import HOP_LIMIT, closes, value
+from caretaker.imds.drift import HOP_LIMIT, closes, requires_tokens, value
 from caretaker.imds.enforce_input import EnforceInput
 
 # Minimum soak of a closing change, in seconds: kubelet and SDKs cache credentials (docs/spec/imdspolicy.md,
 # "Soak of closing changes").
 FLOORS: Final = {"httpTokens": 900.0, HOP_LIMIT: 900.0, "httpEndpoint": 1800.0}
 FLOOR: Final = 300.0
+REJECTED: Final = "MetadataNoTokenRejected"  # a metric of AWS/EC2
 # The longest watch of an instance after its change.
 WINDOW_SECONDS: Final = 300.0
 
@@ -50,3 +52,34 @@ def watched_until(one: ChangedInstance, changes: Iterable[FieldChange], inputs: 
         return end
     # The wall clock may have been set since.
     return max(end, inputs.wall + seconds - (inputs.now - sent_at) * inputs.tick)
+
+
+def heard(canary: GroupCanary, inputs: EnforceInput) -> bool:
+    """Whether CloudWatch has been read since the end of the soak, if spec.tokenGate asks for that."""
+    if inputs.rejected is None or not requires_tokens(canary.changes):
+        return True
+    end, read = soaked_at(canary, inputs), inputs.rejected
+    return all(one.instance in read and read[one.instance][0] >= end for one in canary.instances)
+
+
+def harm(one: ChangedInstance, inputs: EnforceInput, *, unready: bool) -> tuple[str, str]:
+    """(reason, message) of the harm of a change to a canary's instance; ("", "") = none is known.
+    `unready`: its Node has not been Ready for pendingTimeout."""
+    _, count = (inputs.rejected or {}).get(one.instance, (0.0, 0.0))
+    if count:
+        message = f"has the change, and since then EC2 rejected IMDSv1 {count:.0f} times ({REJECTED})"
+        return BreakerReason.CANARY_REJECTED, message
+    if inputs.on_failure == "Restore" and unready:
+        message = "has the change, and its Node has not been Ready for spec.pendingTimeout"
+        return BreakerReason.CANARY_NOT_READY, message
+    if inputs.on_failure == "Restore" and one.instance in inputs.faulty:
+        message = f"has the change, and failed the probe: {inputs.faulty[one.instance]}"
+        return BreakerReason.CANARY_UNREACHABLE, message
+    return "", ""
+
+
+def awaits(canary: GroupCanary, inputs: EnforceInput) -> str:
+    """The thing for which a canary waits after its soak."""
+    if not heard(canary, inputs):
+        return f"a new reading of CloudWatch ({REJECTED})"
+    return "a new reading of EC2" if inputs.proved is None else "its probe (condition Verified)"

@@ -49,6 +49,7 @@ def status_of(inputs: StatusInput, plan: Plan, now: str, problem: str = "") -> S
         changed=enforced.changed if counted else before.changed,
         breaker=enforced.breaker if counted else before.breaker,
         unexpected=plan.unexpected if counted else before.unexpected,
+        token_gate=inputs.token_gate if counted else before.token_gate,
         last_scan=before.last_scan,
     )
     if made == before:

@@ -1,10 +1,14 @@
 """An operator of the test's own: killed, started again, and started with other settings."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from awsdoubles.cloudwatch.server import CloudWatch
 from awsdoubles.ec2.server import Ec2
 from testbed.admin import Admin
 from testbed.cluster import Cluster
@@ -12,8 +16,10 @@ from testing.cluster import Nodes
 from testing.imds import MODIFY, NOWHERE, SLOW, Fleet
 from testing.operator import NEW_INTERPRETER, OperatorProcess
 from testing.refreshing import LOOPBACK, grants
+from testing.rollouts import until
 
 from .conftest import TIME_SCALE
+from .test_token_gate import create, group, observed
 
 Start = Callable[..., OperatorProcess]
 
@@ -146,3 +152,29 @@ async def test_a_policy_that_would_cut_the_operators_own_credentials_changes_not
     assert "IRSA" in told["message"]
     await policy.condition("Stalled", "True", "WouldCutOwnCredentials")
     assert not fleet.modified()
+
+
+async def test_of_two_operators_one_reads_cloudwatch_and_the_next_leader_does_not_read_earlier(
+    cluster: Cluster, fleet: Fleet, cloudwatch: CloudWatch, tmp_path: Path, namespace: str
+) -> None:
+    uses = await group(fleet, "uses")
+    observed(cloudwatch, uses, used=uses)
+    lease = ("--operator-namespace", namespace, "--lease-name", "gate")
+    how: dict[str, Any] = {"args": (*grants(tmp_path), *LOOPBACK, *lease), "time_scale": 0.2}
+    metric = "caretaker_imds_token_gate_metrics_total"
+    with contextlib.ExitStack() as stack:
+        both = [
+            stack.enter_context(OperatorProcess(cluster.kubeconfig, f"own-{n}", env=NOWHERE, **how))
+            for n in range(2)
+        ]
+        policy = await create(fleet, cloudwatch)
+        await policy.condition("Ready", "False", "IMDSv1InUse")
+        first = (await policy.get())["status"]["tokenGate"]
+        (leader,) = [one for one in both if one.metric(metric)]
+        (follower,) = [one for one in both if one is not leader]
+        await asyncio.to_thread(leader.kill9)
+        await until(lambda: follower.metric("caretaker_imds_nodes", name=policy.name, state="drifted") == 2)
+        assert (await policy.get())["status"]["tokenGate"] == first
+        calls = cloudwatch.control.calls("GetMetricData")
+        assert len(calls) == 1
+        assert not fleet.modified()

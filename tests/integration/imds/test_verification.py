@@ -73,6 +73,29 @@ async def test_some_nodes_of_each_group_prove_it(fleet: Fleet, admin: Admin) -> 
     await policy.when(lambda f: all(c["type"] != "Verified" for c in f["status"]["conditions"]))
 
 
+async def test_with_a_token_gate_the_probe_asks_for_nothing_without_a_token(
+    fleet: Fleet, admin: Admin
+) -> None:
+    await answers(admin, [name for name, _ in await fleet.add(2, labels=GROUP)], imdsv1=None)
+    policy = await fleet.create(**ON)
+    await policy.condition("Verified", "True", "Proved")
+    before = await runs(admin)
+
+    def switched_off(task: Json) -> bool:
+        env = task["spec"]["template"]["spec"]["containers"][0]["env"]
+        return {"name": "CARETAKER_PROBE_IMDSV1", "value": "off"} in env
+
+    assert not switched_off(await admin.get(TASK))
+    other = await fleet.create("other", options={"httpTokens": "required"}, tokenGate={})
+    await policy.edit(resyncInterval="1m")
+    await admin.wait_for(TASK, switched_off)
+    await policy.condition("Verified", "True", "Proved")
+    assert await runs(admin) == before, "no node is probed again for that"
+    await other.delete()
+    await policy.edit(resyncInterval="2m")
+    await admin.wait_for(TASK, lambda task: not switched_off(task))
+
+
 async def test_set_but_unreachable_is_told_with_the_hop_limit_that_is_needed(
     fleet: Fleet, admin: Admin
 ) -> None:

@@ -28,6 +28,8 @@ CASES: Final[Cases] = {
         ),
         "it means no node": Case({policy("Ready", "NoMatchingNodes"): "0x40"}, "31m", {"name": "workers"}),
         "a canary soaks for long": Case({policy("Ready", "CanarySoaking"): "0x90"}, "80m"),
+        "IMDSv1 has not been observed for all days": Case({policy("Ready", "IMDSv1Waiting"): "0x90"}, "80m"),
+        "IMDSv1 is used": Case({policy("Ready", "IMDSv1InUse"): "0x40"}, "31m", {"name": "workers"}),
         "instances are changed, a few a minute": Case({policy("Ready", "Changing"): "0x90"}, "80m"),
         "it enforces": Case({policy("Ready", "Enforced"): "1x90"}, "80m"),
     },
@@ -58,6 +60,9 @@ CASES: Final[Cases] = {
     },
     "IMDSPolicyDrifted": {
         "for an hour": Case({drifted("drifted"): "2x80"}, "61m", {"name": "workers"}),
+        "they wait for spec.tokenGate": Case(
+            {drifted("drifted"): "2x80", policy("Ready", "IMDSv1Waiting"): "0x80"}, "70m"
+        ),
         "all are compliant": Case({drifted("drifted"): "0x80", drifted("compliant"): "9x80"}, "70m"),
     },
     "IMDSPolicyLaunchesFail": {

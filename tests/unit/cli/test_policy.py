@@ -56,7 +56,8 @@ LEARNT = {
     *("now", "tick", "fresh_since", "options", "on_failure", "stop_after", "resumed_at", "watched", "soaks"),
     *("inherited", "believed_since", "breaker", "attempts", "others", "failures", "last_failure", "denied"),
     *("first", "cap", "wait", "slowed", "stopped", "changed", "proved", "faulty", "unprobed", "asked_ahead"),
-    *("unproved", "needed", "enforced", "by_tag", "held", "instances"),
+    *("unproved", "needed", "enforced", "by_tag", "held", "instances", "tokens_held"),
+    "rejected",
 }
 
 

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import msgspec
+
 from caretaker.api.imds import ExceptionStatus, Options, SourceState, SourceStatus, Spec, Status, Summary
 from caretaker.api.objects import WireMeta
 from caretaker.imds.conditions import Problem, StatusInput
@@ -229,6 +231,7 @@ _CLOSES = Blocked(
     "add Tokens",
 )
 _LOW = Blocked(OptionChange("httpPutResponseHopLimit", 1, 2, "p", "HopLimit"), "HopLimitTooLow", "needs 3")
+_USED = Blocked(_CLOSES.change, "IMDSv1InUse", "1 of 2 instances used IMDSv1 in the last 7 days: i-1")
 _UNFIT = Blocked(
     OptionChange("instanceMetadataTags", "disabled", "enabled", "p", "Tags"), "TagKeysUnfit", "no"
 )
@@ -293,6 +296,23 @@ ENFORCES = {
         "True Enforced",
         "Stalled",
     ),
+    "IMDSv1 is used": (
+        Enforced(blocked=(("i-1", _USED),)),
+        BAD,
+        "False IMDSv1InUse",
+        "True Enforced",
+        "Stalled",
+    ),
+    **{
+        f"the gate says {reason}": (
+            Enforced(blocked=(("i-1", msgspec.structs.replace(_USED, reason=reason)),)),
+            BAD,
+            f"False {reason}",
+            "True Enforced",
+            "Reconciling",
+        )
+        for reason in ("IMDSv1Waiting", "IMDSv1UseUnknown", "AccessDenied")
+    },
     "tags are unfit": (
         Enforced(blocked=(("i-1", _UNFIT),)),
         BAD,

@@ -132,6 +132,14 @@ def test_an_instance_with_two_changes_that_are_not_made_is_counted_once() -> Non
     assert ready == "spec.options.httpTokens is not changed on 2 instance(s): add Tokens"
 
 
+def test_a_wait_that_ends_by_itself_comes_last() -> None:
+    (used,) = ENFORCES["IMDSv1 is used"][0].blocked
+    (waits,) = ENFORCES["the gate says IMDSv1Waiting"][0].blocked
+    for blocked in ((waits, used), (used, waits)):
+        messages = told(view(), Plan(summary=BAD, enforced=Enforced(blocked=blocked)))
+        assert "Stalled" in messages, "the alert leaves IMDSv1Waiting out"
+
+
 def test_options_that_differ_are_told_in_order_with_all_nodes_that_do() -> None:
     drift = Counter({"httpTokens": 2, "httpEndpoint": 1})
     plan = Plan(summary=Summary(nodes=9, drifted=2, failed=1), drift=drift)

@@ -28,6 +28,7 @@ from caretaker.imds.probe import (
     needs_write,
     task,
 )
+from caretaker_probe import __main__ as main
 from caretaker_probe import classify
 
 MARK = "2026-01-31T12:00:00Z"
@@ -103,6 +104,13 @@ def test_it_asks_over_the_protocol_that_is_wanted() -> None:
     (container,) = made["spec"]["template"]["spec"]["containers"]
     assert container["env"] == [{"name": "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "value": "IPv6"}]
     assert container["command"] == ["python3", "-m", "caretaker_probe"]
+
+
+def test_it_asks_nothing_without_a_token_where_ec2_would_count_that() -> None:
+    made = task("ops", "image", {"a": ""}, tokenless=False)
+    assert made is not None
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert container["env"][1:] == [{"name": main.IMDSV1, "value": "off"}]
 
 
 def test_the_whole_task() -> None:

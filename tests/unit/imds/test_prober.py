@@ -106,6 +106,19 @@ async def test_a_task_that_could_not_be_deleted_is_still_to_be(api: Api, error: 
     assert not made.serves("p")
 
 
+async def test_the_task_follows_whether_probes_ask_without_a_token(api: Api) -> None:
+    made = prober(api)
+    await want(made, "p", "a", "p")
+    names = []
+    for tokenless in (True, False, True):
+        made.tokenless = tokenless
+        await want(made, "p", "a", "p")
+        assert api.task is not None
+        (container,) = api.task["spec"]["template"]["spec"]["containers"]
+        names.append([one["name"] for one in container["env"]][1:])
+    assert names == [[], ["CARETAKER_PROBE_IMDSV1"], []]
+
+
 async def test_what_another_process_left_is_taken_back(api: Api) -> None:
     """The policy was deleted, or its probe switched off, while nobody looked."""
     await want(prober(api), "p", "a", "p")

@@ -39,6 +39,7 @@ EXPECTED = {
     "caretaker_aws_request_seconds": ("histogram", "service,operation"),
     "caretaker_imds_nodes": ("gauge", "name,state"),
     "caretaker_imds_changes_total": ("counter", "result"),
+    "caretaker_imds_token_gate_metrics_total": ("counter", ""),
     "caretaker_aws_connections_opened_total": ("counter", "service"),
     "caretaker_aws_long_polls": ("gauge", ""),
     "caretaker_api_request_seconds": ("histogram", "verb,resource"),

@@ -108,6 +108,16 @@ CASES = [
     pytest.param(
         Observation(token=answer(404, server="gunicorn")), "Emulated", {}, id="a server that knows no tokens"
     ),
+    pytest.param(replace(GOOD, without=None), "Reachable", {"imdsv1": None}, id="not asked without a token"),
+    pytest.param(
+        replace(LIMITED, without=None, needed_hops=2),
+        *("HopLimited", {"needed_hops": 2, "imdsv1": None}),
+        id="a silent PUT behind two hops, not asked without a token",
+    ),
+    pytest.param(replace(LIMITED, without=None, needed_hops=1), "Silent", {}, id="the same behind one hop"),
+    pytest.param(
+        replace(LIMITED, without=None, needed_hops=None), "Silent", {}, id="the same without a scan"
+    ),
     pytest.param(replace(GOOD, token=answer(500), instance=None), "Unexpected", {}, id="EC2 has trouble"),
     pytest.param(replace(GOOD, instance=answer(404)), "Unexpected", {}, id="a token, and no id"),
     pytest.param(replace(GOOD, instance=SILENT), "Unexpected", {}, id="a token, and silence"),

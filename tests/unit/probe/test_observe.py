@@ -17,11 +17,13 @@ class _Imds(http.server.BaseHTTPRequestHandler):
 
     server_version = "EC2ws"
     sys_version = ""
+    tokenless = 0  # requests without a token
 
     def do_PUT(self) -> None:
         self.send_error(403)
 
     def do_GET(self) -> None:
+        _Imds.tokenless += 1
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"i-0123456789abcdef0")
@@ -76,3 +78,13 @@ def test_one_lost_packet_is_not_taken_for_a_place_that_is_shut(port: int, losses
     if verdict != "Blocked":
         assert isinstance(seen.without, Answer)
         assert found.imdsv1 == "Open"
+
+
+def test_nothing_is_asked_without_a_token_where_that_is_switched_off(port: int) -> None:
+    """EC2 counts such requests (MetadataNoToken)."""
+    before = _Imds.tokenless
+    seen = observe(lossy(port, 0), tokenless=False)
+    assert (seen.without, _Imds.tokenless) == (None, before)
+    assert classify(seen).imdsv1 is None
+    observe(lossy(port, 0))
+    assert _Imds.tokenless == before + 1

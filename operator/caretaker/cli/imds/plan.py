@@ -32,12 +32,13 @@ from caretaker.imds.gather import PolicyReader
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchTemplateProvider
-from caretaker.imds.plan import Member, Plan, PlanInput
+from caretaker.imds.plan import Member, Plan, PlanInput, desired
 from caretaker.imds.plan import plan as planner
 from caretaker.imds.resource import ParsedPolicy, RawPolicy, read
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import floor
 from caretaker.imds.status import status_of
+from caretaker.imds.token_metrics import GateResult, TokenGates, gate_input, gated
 from caretaker.kube.client import KubeClient
 from caretaker.registry import IMDS_POLICY
 
@@ -65,6 +66,7 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
         *noted(notes),
         *(f"  {line}" for line in problems),
         *view.groups(status.groups, status.groups_omitted),
+        *view.token_gate(status.token_gate),
         *view.exceptions(status.exceptions, status.exceptions_omitted, wide=options.wide),
         *_differences(made.differences),
         *view.sources(status.groups),
@@ -100,12 +102,16 @@ async def _observe(
         provider = LaunchTemplateProvider(aws.ec2, aws.autoscaling, client)
         reader = PolicyReader(Inventory(aws.ec2), provider, operator=False)
         found = await reader.gather(mine, policies, node_refs)
-    made = planner(found.plan_input)
-    status = status_of(found.status_input, made, format_time(now))
-    return replace(status, groups=made.groups), made, _enforced(mine, found.plan_input, now)
+        plan_input = replace(found.plan_input, desired=list(desired(found.plan_input)))
+        gate = None
+        if spec.token_gate is not None:
+            gate = await TokenGates(aws.cloudwatch, operator=False).read(mine, gate_input(plan_input, now))
+    made = planner(plan_input)
+    status = status_of(gated(found.status_input, gate, operator=False), made, format_time(now))
+    return replace(status, groups=made.groups), made, _enforced(mine, found.plan_input, now, gate)
 
 
-def _enforced(mine: ParsedPolicy, snapshot: PlanInput, now: float) -> Enforced:
+def _enforced(mine: ParsedPolicy, snapshot: PlanInput, now: float, gate: GateResult | None) -> Enforced:
     """The plan of a new process without a dry run, with the passed changes of status."""
     regions = {one.ref.region for one in snapshot.members}
     policies = [
@@ -113,6 +119,8 @@ def _enforced(mine: ParsedPolicy, snapshot: PlanInput, now: float) -> Enforced:
     ]
     members = [_confirmed(one) for one in snapshot.members]
     inputs = enforce_input(mine, regions, now)
+    if gate is not None:
+        inputs = replace(inputs, tokens_held=gate.held, rejected=gate.rejected)
     made = planner(replace(snapshot, enforce_input=inputs, policies=policies, members=members)).enforced
     assert made is not None  # noqa: S101 - it has an input of Enforce
     return made

@@ -64,6 +64,14 @@ ADVICE: Final = {
     Reason.LOOSENING_NOT_ALLOWED: "add it to spec.safety.allowLoosening, or remove the option",
     Reason.TIGHTENING_NOT_ALLOWED: "add it to spec.safety.allowTightening, or remove the option",
     Reason.HOP_LIMIT_TOO_LOW: "raise the hop limit to the value in the message, or exclude the group",
+    Reason.IMDSV1_IN_USE: (
+        "update the programs that use IMDSv1; without spec.tokenGate tokens are required all the same"
+    ),
+    Reason.IMDSV1_WAITING: "wait: CloudWatch is read again by itself; caretaker plan -f reads it at once",
+    Reason.IMDSV1_USE_UNKNOWN: (
+        "see that CloudWatch has data of the instances in the message; without spec.tokenGate tokens are "
+        "required all the same"
+    ),
     Reason.NODE_NOT_READY: (
         "find out why the Node is not Ready; changes go on when it is Ready, and the breaker opens if it is "
         "deleted"
@@ -135,6 +143,7 @@ def as_text(policy: ParsedPolicy, wide: bool, now: float) -> list[str]:
         *(f"  {line}" for line in head),
         *canaries(status.canary),
         *groups(status.groups, status.groups_omitted),
+        *token_gate(status.token_gate),
         *exceptions(status.exceptions, status.exceptions_omitted, wide=wide),
         *sources(status.groups),
     ]
@@ -188,6 +197,15 @@ def groups(found: Iterable[api.GroupStatus], omitted: int) -> list[str]:
     return section(
         "GROUP  NODES  COMPLIANT  DRIFTED", rows, f"and {number(omitted, 'group')} more" if omitted else ""
     )
+
+
+def token_gate(found: api.TokenGateStatus | None) -> list[str]:
+    """A row for each node group with instances whose tokens are to be required."""
+    rows = [
+        (f"{one.kind}/{one.name}" if one.name else "nodes without a group", one.state, one_line(one.message))
+        for one in (found.groups if found is not None else ())
+    ]
+    return section("GROUP  IMDSV1  FINDING", rows)
 
 
 def exceptions(found: Iterable[api.ExceptionStatus], omitted: int, *, wide: bool) -> list[str]:

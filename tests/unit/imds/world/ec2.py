@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -172,6 +173,7 @@ class Ec2:
         self.became: Callable[[Instance], None] = lambda _: None
         self.lacked_at = -math.inf  # when a description failed or lacked tags, for the last time
         self.instances: dict[str, Instance] = {}
+        self.launched: dict[str, datetime] = {}  # instance -> LaunchTime
         self.reads: dict[str, list[float]] = {}  # instance -> the times that its descriptions show
         self.told: dict[str, float] = {}  # instance -> when it was described with all options
         self.lacked: dict[
@@ -275,6 +277,7 @@ class Ec2:
             "State": {"Name": self._state(one, then, at)},
             "MetadataOptions": {"State": state, **options},
             **({} if lacks == "Tags" else {"Tags": tags}),
+            **({"LaunchTime": self.launched[one.name]} if one.name in self.launched else {}),
         }
 
     # ------------------------------------------------------------ modify

@@ -44,6 +44,7 @@ class Operator:
         self.clock, self.loop, self.cluster = clock, loop, cluster
         self.ec2 = Ec2(clock.monotonic, self._sent)
         self.judge = Judge(cluster, self.ec2, clock)
+        self.cloudwatch: Callable[[dict[str, Any]], Any] = lambda _: {"MetricDataResults": []}
         self.latency, self.slow = 0.02, list[float]()  # of each call; of the next ones
         self.api_faults: list[ApiError] = []
         self.kill_in: int | None = None  # after so many calls
@@ -305,7 +306,11 @@ class _Aws:
         """One region is all."""
         return self
 
-    ec2_writer = autoscaling = ec2
+    ec2_writer = autoscaling = cloudwatch = ec2
+
+    async def get_metric_data(self, **given: Any) -> Any:
+        """CloudWatch's."""
+        return await self._operator.do(lambda: self._operator.cloudwatch(given))
 
     async def describe_instances(self, **given: Any) -> Any:
         """EC2's."""
