@@ -1,4 +1,4 @@
-"""spec.target.job and spec.target.http on a real API server: what is refused, and in which words."""
+"""spec.target.job, http and cloudFront on a real API server: what is refused, and in which words."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,9 +28,46 @@ def http(**fields: Any) -> Spec:
     return refresh(filter=ONE, target={"http": {"url": URL, **fields}})
 
 
+def cloudfront(**fields: Any) -> Spec:
+    return refresh(filter=ONE, target={"cloudFront": {"distributionID": "EDFDVBD6EXAMPLE", **fields}})
+
+
 @pytest.mark.parametrize(
     ("spec", "field", "message"),
     [
+        pytest.param(
+            {**cloudfront(), "filter": {}},
+            "spec.filter.buckets",
+            "must name 1 to 64 buckets",
+            id="an invalidation for no bucket",
+        ),
+        pytest.param(
+            refresh(filter=ONE, target={"cloudFront": {}}),
+            "spec.target.cloudFront.distributionID",
+            "Required",
+            id="no distribution",
+        ),
+        *(
+            pytest.param(
+                cloudfront(distributionID=wrong), "spec.target.cloudFront.distributionID", "must be", id=wrong
+            )
+            for wrong in ("d1234.cloudfront.net", "arn:aws:cloudfront::1:distribution/E1", "../E1234567")
+        ),
+        pytest.param(
+            cloudfront(prefix="/site"),
+            "spec.target.cloudFront.prefix",
+            "with a slash after each",
+            id="origin path",
+        ),
+        pytest.param(
+            cloudfront(maxPaths=51),
+            "spec.target.cloudFront.maxPaths",
+            "less than or equal to 50",
+            id="more paths than a call has",
+        ),
+        pytest.param(
+            cloudfront(scope="Files"), "spec.target.cloudFront.scope", "Unsupported value", id="another scope"
+        ),
         pytest.param(
             {**job(), "filter": {}},
             "spec.filter.buckets",
@@ -142,6 +179,8 @@ def test_refused(refreshes: Objects, spec: Spec, field: str, message: str) -> No
             id="its codes",
         ),
         pytest.param(http(prefix="site/images/"), ("http", "prefix"), "site/images/", id="a prefix"),
+        pytest.param(cloudfront(), ("cloudFront", "scope"), "Keys", id="an invalidation"),
+        pytest.param(cloudfront(), ("cloudFront", "maxPaths"), 50, id="its paths"),
         pytest.param(job(prefix=""), ("job", "prefix"), "", id="no prefix"),
         pytest.param(
             {**http(), "debounce": {"minInterval": "0s", "quietPeriod": "0s"}},

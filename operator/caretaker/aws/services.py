@@ -40,6 +40,8 @@ class Policy(msgspec.Struct, frozen=True):
 _POLICIES: Final = {
     # A refresh that botocore repeats takes both of the gateway's slots and restarts its 60 s.
     "storagegateway": Policy(attempts=1, rate=Rate(5, 10)),
+    # Its limits are not published. A refresh has a backoff of its own.
+    "cloudfront": Policy(attempts=1, rate=Rate(5, 10)),
     # Standard queues have no limit that one process reaches (Amazon SQS developer guide, "Quotas").
     # Ten messages of 1 MiB, whose characters JSON may double.
     "sqs": Policy(rate=Rate(1000, 2000), answer_mib=24),

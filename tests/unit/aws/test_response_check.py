@@ -17,7 +17,7 @@ from caretaker.aws import response_check
 from caretaker.aws.response_check import PROTOCOLS, AssumeRoleResponse, fault_of
 from testing.servicemodels import service_model
 
-SERVICES = ("autoscaling", "ec2", "ecs", "sqs", "storagegateway", "sts")
+SERVICES = ("autoscaling", "cloudfront", "ec2", "ecs", "sqs", "storagegateway", "sts")
 NAMES = {xform_name(name): name for service in SERVICES for name in service_model(service).operation_names}
 METHODS = [
     (name, method)
@@ -124,6 +124,7 @@ def test_a_member_of_another_type_is_a_fault_that_quotes_nothing(operation: str)
         ("ChangeMessageVisibilityBatch", True),
         ("ModifyInstanceMetadataOptions", True),
         ("RefreshCache", True),
+        ("CreateInvalidation", True),
         ("AssumeRole", True),
         ("AssumeRoleWithWebIdentity", True),
         ("ReceiveMessage", False),  # no message arrived during the wait
