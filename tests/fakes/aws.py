@@ -25,6 +25,9 @@ LEAST: Final = {
     "ListFileShares": '{"FileShareInfoList": []}',
     "DescribeNFSFileShares": '{"NFSFileShareInfoList": []}',
     "RefreshCache": '{"FileShareARN": "arn:aws:storagegateway:eu-west-1:123456789012:share/share-1"}',
+    "SendMessage": '{"MessageId": "m-1"}',
+    "Publish": "<PublishResponse><PublishResult><MessageId>m-1</MessageId></PublishResult></PublishResponse>",
+    "PutEvents": '{"FailedEntryCount": 0, "Entries": [{"EventId": "e-1"}]}',
     "CreateInvalidation": "<Invalidation><Id>I1</Id><Status>InProgress</Status></Invalidation>",
     "DescribeInstances": "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>",
     "GetCallerIdentity": "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>a</Arn>"

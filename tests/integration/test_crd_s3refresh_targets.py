@@ -1,4 +1,4 @@
-"""spec.target.job, http and cloudFront on a real API server: what is refused, and in which words."""
+"""spec.target, all but storageGateway, on a real API server: what is refused, and in which words."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +28,10 @@ def http(**fields: Any) -> Spec:
     return refresh(filter=ONE, target={"http": {"url": URL, **fields}})
 
 
+def other_queue(account: str, name: str = "events", host: str = "sqs.eu-west-1.amazonaws.com") -> Spec:
+    return refresh(filter=ONE, target={"sqs": {"queueURL": f"https://{host}/{account}/{name}"}})
+
+
 def cloudfront(**fields: Any) -> Spec:
     return refresh(filter=ONE, target={"cloudFront": {"distributionID": "EDFDVBD6EXAMPLE", **fields}})
 
@@ -52,6 +56,36 @@ def cloudfront(**fields: Any) -> Spec:
                 cloudfront(distributionID=wrong), "spec.target.cloudFront.distributionID", "must be", id=wrong
             )
             for wrong in ("d1234.cloudfront.net", "arn:aws:cloudfront::1:distribution/E1", "../E1234567")
+        ),
+        pytest.param(
+            refresh(filter=ONE, target={"sns": {"topicARN": "arn:aws:sqs:eu-west-1:123456789012:q"}}),
+            "spec.target.sns.topicARN",
+            "must be the ARN of an SNS topic",
+            id="a queue for a topic",
+        ),
+        pytest.param(
+            refresh(filter=ONE, target={"eventBridge": {"eventBusARN": "default"}}),
+            "spec.target.eventBridge.eventBusARN",
+            "must be the ARN of an event bus",
+            id="the name of a bus",
+        ),
+        pytest.param(
+            other_queue("123456789012", "q", "sqs.eu-west-2.amazonaws.com"),
+            "spec.target.sqs.queueURL",
+            "another region than spec.aws.region",
+            id="a queue of another region",
+        ),
+        pytest.param(
+            other_queue("123456789012", host="vpce-1.sqs.eu-west-1.vpce.amazonaws.com"),
+            "spec.target.sqs.queueURL",
+            "which this resource reads itself",
+            id="the queue of its events",
+        ),
+        pytest.param(
+            {**other_queue("123456789012", "q"), "filter": {}},
+            "spec.filter.buckets",
+            "must name 1 to 64 buckets",
+            id="a message about no bucket",
         ),
         pytest.param(
             cloudfront(prefix="/site"),
@@ -179,6 +213,12 @@ def test_refused(refreshes: Objects, spec: Spec, field: str, message: str) -> No
             id="its codes",
         ),
         pytest.param(http(prefix="site/images/"), ("http", "prefix"), "site/images/", id="a prefix"),
+        pytest.param(
+            other_queue("123456789012", "q.fifo"),
+            ("sqs", "queueURL"),
+            "https://sqs.eu-west-1.amazonaws.com/123456789012/q.fifo",
+            id="a FIFO queue",
+        ),
         pytest.param(cloudfront(), ("cloudFront", "scope"), "Keys", id="an invalidation"),
         pytest.param(cloudfront(), ("cloudFront", "maxPaths"), 50, id="its paths"),
         pytest.param(job(prefix=""), ("job", "prefix"), "", id="no prefix"),

@@ -14,8 +14,10 @@ from botocore import xform_name
 from caretaker.aws.cloudfront import CloudFront
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
+from caretaker.aws.eventbridge import EventBridge
 from caretaker.aws.response_check import Sts
 from caretaker.aws.services import iam_action
+from caretaker.aws.sns import Sns
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from testing.servicemodels import service_model
@@ -27,6 +29,8 @@ SERVICES: dict[str, type] = {
     "cloudfront": CloudFront,
     "ec2": Ec2,
     "ecs": Ecs,
+    "events": EventBridge,
+    "sns": Sns,
     "sqs": Sqs,
     "storagegateway": StorageGateway,
     "sts": Sts,
@@ -55,7 +59,12 @@ def statements(file: str) -> list[dict[str, Any]]:
 
 
 # Other targets than file shares -> their own actions, beside those of the queue.
-TARGETS = {"cloudfront": {"cloudfront:CreateInvalidation"}}
+TARGETS = {
+    "cloudfront": {"cloudfront:CreateInvalidation"},
+    "eventbridge": {"events:PutEvents"},
+    "sns": {"sns:Publish"},
+    "sqs": {"sqs:SendMessage"},
+}
 KINDS = (
     # SQS asks for kms:Decrypt where a queue is encrypted with a key of KMS; lists have no resource.
     Kind(

@@ -42,6 +42,9 @@ _POLICIES: Final = {
     "storagegateway": Policy(attempts=1, rate=Rate(5, 10)),
     # Its limits are not published. A refresh has a backoff of its own.
     "cloudfront": Policy(attempts=1, rate=Rate(5, 10)),
+    # A message that botocore sends again arrives twice.
+    "sns": Policy(attempts=1),
+    "events": Policy(attempts=1),
     # Standard queues have no limit that one process reaches (Amazon SQS developer guide, "Quotas").
     # Ten messages of 1 MiB, whose characters JSON may double.
     "sqs": Policy(rate=Rate(1000, 2000), answer_mib=24),

@@ -17,7 +17,7 @@ from caretaker.aws import response_check
 from caretaker.aws.response_check import PROTOCOLS, AssumeRoleResponse, fault_of
 from testing.servicemodels import service_model
 
-SERVICES = ("autoscaling", "cloudfront", "ec2", "ecs", "sqs", "storagegateway", "sts")
+SERVICES = ("autoscaling", "cloudfront", "ec2", "ecs", "events", "sns", "sqs", "storagegateway", "sts")
 NAMES = {xform_name(name): name for service in SERVICES for name in service_model(service).operation_names}
 METHODS = [
     (name, method)
@@ -125,6 +125,9 @@ def test_a_member_of_another_type_is_a_fault_that_quotes_nothing(operation: str)
         ("ModifyInstanceMetadataOptions", True),
         ("RefreshCache", True),
         ("CreateInvalidation", True),
+        ("Publish", True),
+        ("PutEvents", True),
+        ("SendMessage", True),
         ("AssumeRole", True),
         ("AssumeRoleWithWebIdentity", True),
         ("ReceiveMessage", False),  # no message arrived during the wait
