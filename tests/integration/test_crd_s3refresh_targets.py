@@ -220,7 +220,7 @@ def test_refused(refreshes: Objects, spec: Spec, field: str, message: str) -> No
             id="a FIFO queue",
         ),
         pytest.param(cloudfront(), ("cloudFront", "scope"), "Keys", id="an invalidation"),
-        pytest.param(cloudfront(), ("cloudFront", "maxPaths"), 50, id="its paths"),
+        pytest.param(cloudfront(), ("cloudFront", "maxPaths"), 15, id="its paths"),
         pytest.param(job(prefix=""), ("job", "prefix"), "", id="no prefix"),
         pytest.param(
             {**http(), "debounce": {"minInterval": "0s", "quietPeriod": "0s"}},

@@ -19,10 +19,10 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.admission import QueueClaims, access_of
 from caretaker.s3refresh.annotation_requests import Place, RefreshRequests, scopes_of
-from caretaker.s3refresh.debounce import UNKNOWN, Claim
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, DirtyScope, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent
-from caretaker.s3refresh.folders import Request, Scope
-from caretaker.s3refresh.match import EventMatcher, by_bucket, of_buckets
+from caretaker.s3refresh.folders import Request, Scope, of_folder
+from caretaker.s3refresh.match import EventMatcher, by_bucket, located, of_buckets
 from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, read
 from caretaker.s3refresh.snapshot import Result
 from caretaker.s3refresh.targets import TargetClient, Tools, make, registry
@@ -96,10 +96,14 @@ class TestScopes:
         assert found == {"media": Scope(trees=frozenset({"2026/11"}))}
 
     def test_folders_that_waited_for_another_target_are_everything(self) -> None:
-        """A folder's name is no path of an object."""
+        """A folder's name is no path of an object, and a key is no folder."""
         (other,) = of_buckets(["media"])
         (mine,) = of_buckets(["media"], by_key=True)
-        assert other.location != mine.location
+        for before, now in ((other, mine), (mine, other)):
+            waits = TargetState("media", DirtyScope(0.0, of_folder("a")), location=before.location)
+            found = located(waits, now.location, 1.0, known=True)
+            assert found.dirty is not None
+            assert found.dirty.scope.all
 
 
 class TestPaths:

@@ -47,7 +47,7 @@ class CloudFrontTarget(TargetType, frozen=True):
     distribution_id: str = msgspec.field(name="distributionID")
     prefix: str = ""
     scope: Literal["Keys", "Folders", "Distribution"] = "Keys"
-    max_paths: int = 50
+    max_paths: int = MAX_WILDCARDS
 
     @property
     def whole(self) -> bool:
