@@ -29,7 +29,7 @@ MAX_FILES: Final = 3000
 MAX_WILDCARDS: Final = 15
 NAMESPACE: Final = "http://cloudfront.amazonaws.com/doc/2020-05-31/"
 _SCOPE: Final = re.compile(r"AWS4-HMAC-SHA256 .*Credential=[^/]+/\d{8}/[a-z0-9-]+/cloudfront/aws4_request")
-# The wildcard stands at the end; what RFC 1738 calls unsafe, and what is not ASCII, is encoded.
+# The wildcard stands at the end; unsafe characters (RFC 1738), and all but ASCII, are encoded.
 _PATH: Final = re.compile(r"/([A-Za-z0-9/._$!&'(),:;=@+?-]|%[0-9A-Fa-f]{2})*\*?")
 _LONGEST_PATH: Final = 4000
 
@@ -61,7 +61,7 @@ class Fault:
 
 
 class RefusedError(Exception):
-    """What the service answers instead of a result."""
+    """The answer of the service instead of a result."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(message)

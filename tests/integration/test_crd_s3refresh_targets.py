@@ -1,4 +1,4 @@
-"""spec.target, all but storageGateway, on a real API server: what is refused, and in which words."""
+"""spec.target, all but storageGateway, on a real API server: refusals, and their words."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -36,7 +36,7 @@ class Grant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     role_arns: tuple[str, ...] = msgspec.field(name="roleARNs", default=())
     external_id: str = msgspec.field(name="externalID", default="")  # required with its roles; "" = any
     queue_arns: tuple[str, ...] = msgspec.field(name="queueARNs", default=())
-    target_arns: tuple[str, ...] = msgspec.field(name="targetARNs", default=())  # what refreshes are sent to
+    target_arns: tuple[str, ...] = msgspec.field(name="targetARNs", default=())  # destinations of refreshes
     endpoint_urls: tuple[str, ...] = msgspec.field(name="endpointURLs", default=())
     own_identity: bool = False  # the operator's own credentials
 

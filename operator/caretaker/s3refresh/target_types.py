@@ -60,7 +60,7 @@ class TargetType(Wire, frozen=True):
         return ""
 
     def called(self, region: str) -> dict[str, str]:  # noqa: ARG002 - for those that override it
-        """What refreshes are sent to and has to be granted: field -> the URL of a queue, or another ARN."""
+        """The destinations of refreshes, which have to be granted: field -> a queue's URL, or another ARN."""
         return {}
 
     @property

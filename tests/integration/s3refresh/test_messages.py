@@ -120,7 +120,7 @@ async def arrived(aws: Aws, to: Place) -> list[Json]:
 
 
 def check(payload: Json, source: Source) -> None:
-    """It says what the events of KEYS have made stale."""
+    """It has the folders that the events of KEYS have made stale."""
     assert (payload["bucket"], payload["prefix"], payload["all"]) == (source.bucket, "", False)
     assert set(payload["folders"]) == FOLDERS
 

@@ -1,4 +1,4 @@
-"""Messages to SNS, SQS and EventBridge: what is sent, and what each answer means for the claim."""
+"""Messages to SNS, SQS and EventBridge: their content, and the meaning of each answer for the claim."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator

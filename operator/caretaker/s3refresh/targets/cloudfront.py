@@ -30,8 +30,8 @@ from caretaker.s3refresh.targets.outcomes import failed
 # "Requests for up to 15 invalidation paths in progress" with the wildcard (Amazon CloudFront developer guide,
 # "Concurrent invalidation request maximum"); of others 3,000, more than a claim has.
 MAX_WILDCARDS: Final = 15
-# Of what is neither plain nor listed here, the percent-encoded form is the only one (Amazon CloudFront
-# developer guide, "Invalidation paths", which refers to RFC 1738).
+# Of characters that are neither plain nor listed here, only the percent-encoded form counts (Amazon
+# CloudFront developer guide, "Invalidation paths", which refers to RFC 1738).
 _AS_IT_IS: Final = "/!$&'(),:;=@"
 # The wildcard itself; "?" begins a query; S3 takes "+" for a space; viewers encode the others or not.
 _TWO_SPELLINGS: Final = re.compile(r"[*?+~\[\]|\\]")
