@@ -57,7 +57,7 @@ STATUS: Final = Label(re.compile(r"[1-5]\d\d|<error>"), "the HTTP status, or `<e
 # Words of a refusal or of an answer: bounded by obs/series.py.
 WORD: Final = re.compile(r"other|[A-Za-z][\w./]{0,79}")
 SERVICE: Final = one_of(
-    "sqs", "sts", "ec2", "ecs", "autoscaling", "storagegateway", "cloudfront", "sns", "events"
+    "sqs", "sts", "ec2", "ecs", "autoscaling", "storagegateway", "cloudfront", "sns", "events", "lambda"
 )
 OPERATION: Final = Label(re.compile(r"[A-Z][A-Za-z]{1,60}"), "the call's name, such as `ReceiveMessage`")
 AWS_CODE: Final = Label(

@@ -28,13 +28,14 @@ LEAST: Final = {
     "SendMessage": '{"MessageId": "m-1"}',
     "Publish": "<PublishResponse><PublishResult><MessageId>m-1</MessageId></PublishResult></PublishResponse>",
     "PutEvents": '{"FailedEntryCount": 0, "Entries": [{"EventId": "e-1"}]}',
+    "Invoke": "",
     "CreateInvalidation": "<Invalidation><Id>I1</Id><Status>InProgress</Status></Invalidation>",
     "DescribeInstances": "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>",
     "GetCallerIdentity": "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>a</Arn>"
     "<Account>1</Account></GetCallerIdentityResult></GetCallerIdentityResponse>",
 }
 # Of the services that name an action by its path.
-REST: Final = {"/invalidation": "CreateInvalidation"}
+REST: Final = {"/invalidation": "CreateInvalidation", "/invocations": "Invoke"}
 JSON_ERROR: Final = "application/x-amz-json-1.0"
 
 

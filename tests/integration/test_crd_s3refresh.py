@@ -56,7 +56,7 @@ def refreshes(cluster: Any) -> Iterator[Objects]:
         pytest.param(
             aws(endpointURLs={"SQS": "http://127.0.0.1:4566"}),
             "spec.aws.endpointURLs",
-            "keyed by service: cloudfront, events, sns, sqs, storagegateway or sts",
+            "keyed by service: cloudfront, events, lambda, sns, sqs, storagegateway or sts",
             id="an endpoint of a service in upper case",
         ),
         pytest.param(

@@ -70,6 +70,12 @@ def cloudfront(**fields: Any) -> Spec:
             id="the name of a bus",
         ),
         pytest.param(
+            refresh(filter=ONE, target={"lambda": {"functionARN": "reindex"}}),
+            "spec.target.lambda.functionARN",
+            "must be the ARN of a Lambda function",
+            id="the name of a function",
+        ),
+        pytest.param(
             other_queue("123456789012", "q", "sqs.eu-west-2.amazonaws.com"),
             "spec.target.sqs.queueURL",
             "another region than spec.aws.region",

@@ -15,6 +15,7 @@ from caretaker.aws.cloudfront import CloudFront
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.eventbridge import EventBridge
+from caretaker.aws.functions import Lambda
 from caretaker.aws.response_check import Sts
 from caretaker.aws.services import iam_action
 from caretaker.aws.sns import Sns
@@ -30,6 +31,7 @@ SERVICES: dict[str, type] = {
     "ec2": Ec2,
     "ecs": Ecs,
     "events": EventBridge,
+    "lambda": Lambda,
     "sns": Sns,
     "sqs": Sqs,
     "storagegateway": StorageGateway,
@@ -62,6 +64,7 @@ def statements(file: str) -> list[dict[str, Any]]:
 TARGETS = {
     "cloudfront": {"cloudfront:CreateInvalidation"},
     "eventbridge": {"events:PutEvents"},
+    "lambda": {"lambda:InvokeFunction"},
     "sns": {"sns:Publish"},
     "sqs": {"sqs:SendMessage"},
 }

@@ -20,7 +20,7 @@ _EXTERNAL_ID: Final = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 # The "namespace" of cluster-scoped resources, which are IMDSPolicies.
 CLUSTER: Final = ""
 # The services of targetARNs, as ARNs name them.
-_TARGETS: Final = ("cloudfront", "sns", "events")
+_TARGETS: Final = ("cloudfront", "sns", "events", "lambda")
 
 
 class Grant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
 from caretaker.aws.eventbridge import EventBridge
+from caretaker.aws.functions import Lambda
 from caretaker.aws.identity import ClientKey, Identity, Keys
 from caretaker.aws.large_answers import Hold, ThreadSlots, hold_of_poll, reading
 from caretaker.aws.responses import error_from
@@ -112,6 +113,10 @@ class Aws:
     def events(self, client_key: ClientKey) -> EventBridge:
         """EventBridge for a client key of service events."""
         return cast(EventBridge, _Operations(self, client_key, "events"))
+
+    def lambda_(self, client_key: ClientKey) -> Lambda:
+        """Lambda for a client key of service lambda."""
+        return cast(Lambda, _Operations(self, client_key, "lambda"))
 
     def sns(self, client_key: ClientKey) -> Sns:
         """SNS for a client key of service sns."""

@@ -16,6 +16,7 @@ from caretaker.aws.cloudfront import CloudFront
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.eventbridge import EventBridge
+from caretaker.aws.functions import Lambda
 from caretaker.aws.services import api_name
 from caretaker.aws.sns import Sns
 from caretaker.aws.sqs import Sqs
@@ -47,7 +48,19 @@ class Sts(Protocol):
 
 # AwsError.code of every response that cannot be read.
 UNREADABLE: Final = "UnreadableAnswer"
-PROTOCOLS: Final = (AutoScaling, CloudFront, Ec2, Ec2Writer, Ecs, EventBridge, Sns, Sqs, StorageGateway, Sts)
+PROTOCOLS: Final = (
+    AutoScaling,
+    CloudFront,
+    Ec2,
+    Ec2Writer,
+    Ecs,
+    EventBridge,
+    Lambda,
+    Sns,
+    Sqs,
+    StorageGateway,
+    Sts,
+)
 
 
 def _response_types() -> dict[str, Any]:

@@ -45,6 +45,7 @@ _POLICIES: Final = {
     # A message that botocore sends again arrives twice.
     "sns": Policy(attempts=1),
     "events": Policy(attempts=1),
+    "lambda": Policy(attempts=1),
     # Standard queues have no limit that one process reaches (Amazon SQS developer guide, "Quotas").
     # Ten messages of 1 MiB, whose characters JSON may double.
     "sqs": Policy(rate=Rate(1000, 2000), answer_mib=24),
@@ -91,6 +92,7 @@ _ACTIONS: Final = {
     "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
     "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
     "sqs:SendMessageBatch": "sqs:SendMessage",
+    "lambda:Invoke": "lambda:InvokeFunction",
     "s3:HeadBucket": "s3:ListBucket",
     "s3:ListObjectsV2": "s3:ListBucket",
     "s3:HeadObject": "s3:GetObject",

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from awsdoubles.sqsproxy.rules import LoseReply, Match
+from fakes.aws import Answer, Call, FakeAws
 from testbed.admin import Json
 from testing.apiproxy import ApiProxy
 from testing.aws import Aws, Source
@@ -173,6 +174,41 @@ async def test_an_operator_that_dies_at_a_call_loses_no_message(
     check(payloads[0], source)
     # A FIFO queue knows the id; the receiver of any other has to.
     assert len(payloads) == (2 if after and make is not fifo else 1)
+
+
+@pytest.mark.parametrize("after", [None, False, True], ids=["", "before it is made", "before it is known"])
+async def test_a_function_is_invoked_under_one_id(
+    after: bool | None, own: tuple[OperatorProcess, Refreshing, ApiProxy]
+) -> None:
+    process, place, _ = own
+    accepted: list[Json] = []
+
+    def invoke(call: Call) -> Answer:
+        first = len(fake.calls) == 1
+        if first and after is False:
+            process.kill9()
+            return Answer(cut=True)
+        accepted.append(call.json)
+        if first and after:
+            process.kill9()
+        return Answer("", 202)
+
+    with FakeAws() as fake:
+        fake.on("Invoke", invoke)
+        arn = "arn:aws:lambda:eu-west-1:123456789012:function:reindex"
+        to = Place({"lambda": {"functionARN": arn}}, "", "lambda", "Invoke")
+        source = place.aws.source()
+        resource = await refresher(place, source, to, **{"lambda": fake.url})
+        await asyncio.to_thread(process.start)
+        await resource.condition("Ready")
+        await place.put(source.bucket, *KEYS)
+        if after is not None:
+            await place.until(lambda: not process.running, "the operator was killed", TIMEOUT)
+            await asyncio.to_thread(process.start)
+        await resource.when(succeeded)
+    assert len(accepted) == (2 if after else 1)  # the function knows the second by its id
+    assert all(payload == accepted[0] for payload in accepted)
+    check(accepted[0], source)
 
 
 async def test_a_lost_reply_of_a_fifo_queue_is_one_message(shared: Refreshing, sqs_proxy: Any) -> None:

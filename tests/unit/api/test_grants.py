@@ -463,7 +463,7 @@ def test_botocore_takes_what_is_granted_and_no_other_name_is_refused(parts: list
         ),
         (
             {"namespaces": ["a"], "targetARNs": [ARN_A]},
-            r"targetARNs\[0\]: .* is no ARN of cloudfront or sns or events in six fields",
+            r"targetARNs\[0\]: .* is no ARN of cloudfront or sns or events or lambda in six fields",
         ),
         (
             {"namespaces": ["a"], "targetARNs": ["arn:aws:cloudfront::1:distribution/E"]},

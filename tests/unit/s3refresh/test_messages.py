@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -29,10 +30,12 @@ PAYLOAD: Final = payload_of(BUCKET, CLAIM).decode()
 TOPIC: Final = "arn:aws:sns:eu-central-1:123456789012:refreshes"
 QUEUE: Final = "https://sqs.eu-west-1.amazonaws.com/123456789012/refreshes"
 BUS: Final = "arn:aws:events:eu-central-1:123456789012:event-bus/refreshes"
+FUNCTION: Final = "arn:aws:lambda:eu-central-1:123456789012:function:reindex:live"
 TARGETS: Final[dict[str, tuple[str, str, str]]] = {  # member -> field, where to, action
     "sns": ("topicARN", TOPIC, "Publish"),
     "sqs": ("queueURL", QUEUE, "SendMessage"),
     "eventBridge": ("eventBusARN", BUS, "PutEvents"),
+    "lambda": ("functionARN", FUNCTION, "Invoke"),
 }
 each_target = pytest.mark.parametrize("member", TARGETS)
 
@@ -51,8 +54,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     with FakeAws() as started:
-        for service in ("SNS", "SQS", "EVENTBRIDGE"):
+        for service in ("SNS", "SQS", "EVENTBRIDGE", "LAMBDA"):
             monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", started.url)
+        started.on("Invoke", Answer("", 202))
         yield started
 
 
@@ -78,6 +82,8 @@ def sent(call: Call, member: str) -> tuple[str, dict[str, Any]]:
         return call.form["Message"], {k: v for k, v in call.form.items() if k != "Message"}
     if member == "sqs":
         return call.json["MessageBody"], call.json
+    if member == "lambda":
+        return call.body, call.headers
     (entry,) = call.json["Entries"]
     return entry["Detail"], entry
 
@@ -141,6 +147,24 @@ async def test_an_event_says_what_it_is(target: Callable[..., TargetClient], fak
     assert "/eu-central-1/events/" in fake.calls[0].headers["Authorization"]
 
 
+async def test_a_function_is_invoked_as_an_event(target: Callable[..., TargetClient], fake: FakeAws) -> None:
+    made = target("lambda")
+    await made.refresh(BUCKET, CLAIM)
+    await made.refresh(BUCKET, AGAIN)
+    _, headers = sent(fake.calls[0], "lambda")
+    assert headers["X-Amz-Invocation-Type"] == "Event"
+    assert unquote(fake.calls[0].path) == f"/2015-03-31/functions/{FUNCTION}/invocations"
+    assert "/eu-central-1/lambda/" in headers["Authorization"]
+    assert fake.connections == 1  # the answer's body was read
+
+
+async def test_an_answer_of_another_kind_of_invocation_is_none(
+    target: Callable[..., TargetClient], fake: FakeAws
+) -> None:
+    fake.on("Invoke", Answer('{"done": true}', 200))
+    assert (await target("lambda").refresh(BUCKET, CLAIM)).code == UNKNOWN
+
+
 def refusing(member: str, code: str, status: int, message: str = "no") -> Answer:
     return query_error(code, message, status) if member == "sns" else error(code, message, status)
 
@@ -187,8 +211,9 @@ async def test_a_denied_call_names_the_action(
     action = TARGETS[member][2]
     fake.on(action, refusing(member, "AccessDenied", 403))
     service = {"eventBridge": "events"}.get(member, member)
+    right = {"Invoke": "InvokeFunction"}.get(action, action)
     said = (await target(member).refresh(BUCKET, CLAIM)).message
-    assert f"allow {service}:{action} to the identity that spec.aws names" in said
+    assert f"allow {service}:{right} to the identity that spec.aws names" in said
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_the_spec_with_it_is_as_frozen_and_as_short_as_without() -> None:
 
 
 def test_the_others_are_as_they_were() -> None:
-    others = ["cloudFront", "eventBridge", "http", "job", "sns", "sqs", "storageGateway"]
+    others = ["cloudFront", "eventBridge", "http", "job", "lambda", "sns", "sqs", "storageGateway"]
     assert sorted(one.member for one in registry().makers) == sorted([*others, "linesOfFile"])
 
 

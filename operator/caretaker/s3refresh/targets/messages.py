@@ -1,4 +1,4 @@
-"""Targets that take the payload as a message: the common part of SNS, SQS and EventBridge.
+"""Targets that take the payload as a message: the common part of SNS, SQS, EventBridge and Lambda.
 
 A refresh has ended when the service has accepted the message. The payload has the claim's id, by which a
 receiver knows a message that was sent twice.
@@ -61,8 +61,8 @@ def attributes_of(claim: Claim) -> dict[str, MessageAttributeValue]:
 
 
 def order_of(destination: str, group: str, claim: Claim) -> dict[str, str]:
-    """The parameters that a FIFO queue or topic needs: messages of one group are in order, and of two with one
-    id within 5 min the second is dropped. Empty for another destination."""
+    """The parameters that a FIFO queue or topic needs: messages of one group are in order, and of two with
+    one id within 5 min the second is dropped. Empty for another destination."""
     if not destination.endswith(".fifo"):
         return {}
     return {"MessageDeduplicationId": claim.id, "MessageGroupId": group}
