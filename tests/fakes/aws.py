@@ -25,10 +25,17 @@ LEAST: Final = {
     "ListFileShares": '{"FileShareInfoList": []}',
     "DescribeNFSFileShares": '{"NFSFileShareInfoList": []}',
     "RefreshCache": '{"FileShareARN": "arn:aws:storagegateway:eu-west-1:123456789012:share/share-1"}',
+    "SendMessage": '{"MessageId": "m-1"}',
+    "Publish": "<PublishResponse><PublishResult><MessageId>m-1</MessageId></PublishResult></PublishResponse>",
+    "PutEvents": '{"FailedEntryCount": 0, "Entries": [{"EventId": "e-1"}]}',
+    "Invoke": "",
+    "CreateInvalidation": "<Invalidation><Id>I1</Id><Status>InProgress</Status></Invalidation>",
     "DescribeInstances": "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>",
     "GetCallerIdentity": "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>a</Arn>"
     "<Account>1</Account></GetCallerIdentityResult></GetCallerIdentityResponse>",
 }
+# Of the services that name an action by its path.
+REST: Final = {"/invalidation": "CreateInvalidation", "/invocations": "Invoke"}
 JSON_ERROR: Final = "application/x-amz-json-1.0"
 
 
@@ -185,7 +192,9 @@ def _handler(fake: FakeAws) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-            named = self.headers.get("X-Amz-Target", "").rpartition(".")[2]
+            named = self.headers.get("X-Amz-Target", "").rpartition(".")[2] or next(
+                (action for end, action in REST.items() if self.path.endswith(end)), ""
+            )
             action = named or parse_qs(body).get("Action", [""])[0]
             call = Call(action or f"{self.command} {self.path}", dict(self.headers), body, self.path)
             answer = fake.serve(call)

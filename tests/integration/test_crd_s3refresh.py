@@ -56,7 +56,7 @@ def refreshes(cluster: Any) -> Iterator[Objects]:
         pytest.param(
             aws(endpointURLs={"SQS": "http://127.0.0.1:4566"}),
             "spec.aws.endpointURLs",
-            "keyed by service: sqs, storagegateway or sts",
+            "keyed by service: cloudfront, events, lambda, sns, sqs, storagegateway or sts",
             id="an endpoint of a service in upper case",
         ),
         pytest.param(
@@ -390,7 +390,7 @@ def test_only_what_is_wrong_is_complained_of(refreshes: Objects, spec: Spec, fie
     [
         pytest.param(sqs(queueUrl=QUEUE), "spec.source.sqs.queueUrl", id="another spelling of URL"),
         pytest.param(refresh(debounce={"window": "30s"}), "spec.debounce.window", id="the article's window"),
-        pytest.param(refresh(target={"lambda": {}}), "spec.target.lambda", id="a target of the future"),
+        pytest.param(refresh(target={"kinesis": {}}), "spec.target.kinesis", id="a target of the future"),
     ],
 )
 def test_unknown_fields_are_refused(refreshes: Objects, spec: Spec, path: str) -> None:

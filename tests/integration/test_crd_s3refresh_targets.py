@@ -1,4 +1,4 @@
-"""spec.target.job and spec.target.http on a real API server: what is refused, and in which words."""
+"""spec.target, all but storageGateway, on a real API server: refusals, and their words."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,9 +28,86 @@ def http(**fields: Any) -> Spec:
     return refresh(filter=ONE, target={"http": {"url": URL, **fields}})
 
 
+def other_queue(account: str, name: str = "events", host: str = "sqs.eu-west-1.amazonaws.com") -> Spec:
+    return refresh(filter=ONE, target={"sqs": {"queueURL": f"https://{host}/{account}/{name}"}})
+
+
+def cloudfront(**fields: Any) -> Spec:
+    return refresh(filter=ONE, target={"cloudFront": {"distributionID": "EDFDVBD6EXAMPLE", **fields}})
+
+
 @pytest.mark.parametrize(
     ("spec", "field", "message"),
     [
+        pytest.param(
+            {**cloudfront(), "filter": {}},
+            "spec.filter.buckets",
+            "must name 1 to 64 buckets",
+            id="an invalidation for no bucket",
+        ),
+        pytest.param(
+            refresh(filter=ONE, target={"cloudFront": {}}),
+            "spec.target.cloudFront.distributionID",
+            "Required",
+            id="no distribution",
+        ),
+        *(
+            pytest.param(
+                cloudfront(distributionID=wrong), "spec.target.cloudFront.distributionID", "must be", id=wrong
+            )
+            for wrong in ("d1234.cloudfront.net", "arn:aws:cloudfront::1:distribution/E1", "../E1234567")
+        ),
+        pytest.param(
+            refresh(filter=ONE, target={"sns": {"topicARN": "arn:aws:sqs:eu-west-1:123456789012:q"}}),
+            "spec.target.sns.topicARN",
+            "must be the ARN of an SNS topic",
+            id="a queue for a topic",
+        ),
+        pytest.param(
+            refresh(filter=ONE, target={"eventBridge": {"eventBusARN": "default"}}),
+            "spec.target.eventBridge.eventBusARN",
+            "must be the ARN of an event bus",
+            id="the name of a bus",
+        ),
+        pytest.param(
+            refresh(filter=ONE, target={"lambda": {"functionARN": "reindex"}}),
+            "spec.target.lambda.functionARN",
+            "must be the ARN of a Lambda function",
+            id="the name of a function",
+        ),
+        pytest.param(
+            other_queue("123456789012", "q", "sqs.eu-west-2.amazonaws.com"),
+            "spec.target.sqs.queueURL",
+            "another region than spec.aws.region",
+            id="a queue of another region",
+        ),
+        pytest.param(
+            other_queue("123456789012", host="vpce-1.sqs.eu-west-1.vpce.amazonaws.com"),
+            "spec.target.sqs.queueURL",
+            "which this resource reads itself",
+            id="the queue of its events",
+        ),
+        pytest.param(
+            {**other_queue("123456789012", "q"), "filter": {}},
+            "spec.filter.buckets",
+            "must name 1 to 64 buckets",
+            id="a message about no bucket",
+        ),
+        pytest.param(
+            cloudfront(prefix="/site"),
+            "spec.target.cloudFront.prefix",
+            "with a slash after each",
+            id="origin path",
+        ),
+        pytest.param(
+            cloudfront(maxPaths=51),
+            "spec.target.cloudFront.maxPaths",
+            "less than or equal to 50",
+            id="more paths than a call has",
+        ),
+        pytest.param(
+            cloudfront(scope="Files"), "spec.target.cloudFront.scope", "Unsupported value", id="another scope"
+        ),
         pytest.param(
             {**job(), "filter": {}},
             "spec.filter.buckets",
@@ -142,6 +219,14 @@ def test_refused(refreshes: Objects, spec: Spec, field: str, message: str) -> No
             id="its codes",
         ),
         pytest.param(http(prefix="site/images/"), ("http", "prefix"), "site/images/", id="a prefix"),
+        pytest.param(
+            other_queue("123456789012", "q.fifo"),
+            ("sqs", "queueURL"),
+            "https://sqs.eu-west-1.amazonaws.com/123456789012/q.fifo",
+            id="a FIFO queue",
+        ),
+        pytest.param(cloudfront(), ("cloudFront", "scope"), "Keys", id="an invalidation"),
+        pytest.param(cloudfront(), ("cloudFront", "maxPaths"), 15, id="its paths"),
         pytest.param(job(prefix=""), ("job", "prefix"), "", id="no prefix"),
         pytest.param(
             {**http(), "debounce": {"minInterval": "0s", "quietPeriod": "0s"}},

@@ -59,7 +59,13 @@ LOOK_SECONDS: Final = 0.1
 PLURAL: Final = "s3aggregatedrefreshes"
 # Allows endpoints of doubles, which run on this machine, in specs.
 LOOPBACK: Final = ("--egress-allow", "127.0.0.1")
-ALL: Final = {"namespaces": ["*"], "roleARNs": ["*"], "queueARNs": ["*"], "endpointURLs": ["*"]}
+ALL: Final = {
+    "namespaces": ["*"],
+    "roleARNs": ["*"],
+    "queueARNs": ["*"],
+    "targetARNs": ["*"],
+    "endpointURLs": ["*"],
+}
 
 
 def grants(folder: Path, *entries: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,11 +11,15 @@ import msgspec
 import pytest
 from botocore import xform_name
 
+from caretaker.aws.cloudfront import CloudFront
 from caretaker.aws.cloudwatch import CloudWatch
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
+from caretaker.aws.eventbridge import EventBridge
+from caretaker.aws.functions import Lambda
 from caretaker.aws.response_check import Sts
 from caretaker.aws.services import iam_action
+from caretaker.aws.sns import Sns
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from testing.servicemodels import service_model
@@ -24,9 +28,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator" / "caretaker"
 SERVICES: dict[str, type] = {
     "autoscaling": AutoScaling,
+    "cloudfront": CloudFront,
     "cloudwatch": CloudWatch,
     "ec2": Ec2,
     "ecs": Ecs,
+    "events": EventBridge,
+    "lambda": Lambda,
+    "sns": Sns,
     "sqs": Sqs,
     "storagegateway": StorageGateway,
     "sts": Sts,
@@ -37,7 +45,7 @@ class Kind(msgspec.Struct, frozen=True):
     """A policy, the part of the package whose calls it is for, one of its actions, and what cannot name
     resources."""
 
-    file: str
+    file: str  # beside FILE-*.json of its targets, if it has any
     package: str  # a folder or a module
     known: str
     everywhere: frozenset[str]
@@ -46,10 +54,22 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def statements(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads((ROOT / "docs" / "iam" / self.file).read_text())["Statement"]
-        return found
+        return statements(self.file)
 
 
+def statements(file: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((ROOT / "docs" / "iam" / file).read_text())["Statement"]
+    return found
+
+
+# Other targets than file shares -> their own actions, beside those of the queue.
+TARGETS = {
+    "cloudfront": {"cloudfront:CreateInvalidation"},
+    "eventbridge": {"events:PutEvents"},
+    "lambda": {"lambda:InvokeFunction"},
+    "sns": {"sns:Publish"},
+    "sqs": {"sqs:SendMessage"},
+}
 KINDS = (
     # SQS asks for kms:Decrypt where a queue is encrypted with a key of KMS; lists have no resource.
     Kind(
@@ -104,7 +124,8 @@ def called(package: str) -> Iterator[tuple[str, str]]:
 def test_the_policy_allows_what_is_called_and_nothing_else(kind: Kind) -> None:
     wanted = {iam_action(service, operations(service)[method]) for service, method in called(kind.package)}
     assert kind.known in wanted
-    assert {action for one in kind.statements for action in one["Action"]} == (
+    of_targets = set().union(*TARGETS.values()) if kind.package == "s3refresh" else set[str]()
+    assert {action for one in kind.statements for action in one["Action"]} | of_targets == (
         wanted - kind.uncalled | kind.on_behalf
     )
 
@@ -120,8 +141,7 @@ def test_every_statement_says_what_it_is_for_and_names_resources(kind: Kind) -> 
 
 def actions(file: str) -> set[str]:
     """What a policy allows."""
-    statements = json.loads((ROOT / "docs" / "iam" / file).read_text())["Statement"]
-    return {action for statement in statements for action in statement["Action"]}
+    return {action for statement in statements(file) for action in statement["Action"]}
 
 
 def test_only_enforce_may_change_anything_and_only_the_clusters_instances() -> None:
@@ -139,12 +159,23 @@ def test_jobs_and_http_need_the_queue_alone() -> None:
     assert queue == {action for action in whole if action.startswith(("sqs:", "kms:"))}
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_another_target_needs_its_own_actions_beside_the_queue(target: str) -> None:
+    file = f"s3aggregatedrefresh-{target}.json"
+    queue = statements("s3aggregatedrefresh-queue.json")
+    own = [statement for statement in statements(file) if statement not in queue]
+    assert [statement for statement in statements(file) if statement in queue] == queue
+    assert {action for statement in own for action in statement["Action"]} == TARGETS[target]
+    assert all("*" not in statement["Resource"] for statement in own)
+
+
 def test_pod_identitys_tags_go_along_and_nothing_else_is_more() -> None:
     assert actions("assume-roles-pod-identity.json") - actions("assume-roles.json") == {"sts:TagSession"}
 
 
 def test_every_policy_is_looked_at_here_and_none_is_taken_by_star() -> None:
     further = {"imdspolicy-enforce", "s3aggregatedrefresh-queue", "assume-roles-pod-identity"}
+    further |= {f"s3aggregatedrefresh-{target}" for target in TARGETS}
     looked_at = {*(kind.file for kind in KINDS), *(f"{name}.json" for name in further)}
     assert {file.name for file in FILES} == looked_at
     assert not [action for file in FILES for action in actions(file.name) if "*" in action]

@@ -1,4 +1,4 @@
-"""Grants of AWS identities, queues and endpoints: the setting, and the check of a spec.
+"""Grants of AWS identities, queues, targets and endpoints: the setting, and the check of a spec.
 
 Pure. Without it every user with the right to create a resource could drain any queue that the operator reads.
 Inputs: the setting's text and a resource's spec. It must not look up anything.
@@ -19,11 +19,13 @@ SETTING: Final = "--aws-identities (with Helm: aws.identities)"
 _EXTERNAL_ID: Final = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 # The "namespace" of cluster-scoped resources, which are IMDSPolicies.
 CLUSTER: Final = ""
+# The services of targetARNs, as ARNs name them.
+_TARGETS: Final = ("cloudfront", "sns", "events", "lambda")
 
 
 class Grant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One entry: the identities, queues and endpoints that the namespaces, or IMDSPolicies, may use, in any
-    combination.
+    """One entry: the identities, queues, targets and endpoints that the namespaces, or IMDSPolicies, may use,
+    in any combination.
 
     Patterns may contain `*` and `?`. In an ARN they match within one of its fields (as in IAM), in a URL
     within scheme, host, port or path. "*" alone matches everything; as a namespace it includes IMDSPolicies.
@@ -34,6 +36,7 @@ class Grant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     role_arns: tuple[str, ...] = msgspec.field(name="roleARNs", default=())
     external_id: str = msgspec.field(name="externalID", default="")  # required with its roles; "" = any
     queue_arns: tuple[str, ...] = msgspec.field(name="queueARNs", default=())
+    target_arns: tuple[str, ...] = msgspec.field(name="targetARNs", default=())  # destinations of refreshes
     endpoint_urls: tuple[str, ...] = msgspec.field(name="endpointURLs", default=())
     own_identity: bool = False  # the operator's own credentials
 
@@ -55,9 +58,9 @@ class Grants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def default(cls, operator_namespace: str) -> Self:
-        """The operator's own identity to IMDSPolicies and, for every queue, to its own namespace. No roles
-        or endpoints."""
-        own = Grant((operator_namespace,), queue_arns=("*",), own_identity=True)
+        """The operator's own identity to IMDSPolicies and, for every queue and target, to its own namespace.
+        No roles or endpoints."""
+        own = Grant((operator_namespace,), queue_arns=("*",), target_arns=("*",), own_identity=True)
         return cls((own, Grant(imds_policies=True, own_identity=True)))
 
     @classmethod
@@ -105,8 +108,9 @@ def refusals(
     """Why the spec of a resource in `namespace` (CLUSTER: in none) is not allowed; empty when it is.
 
     `at` is where `aws` stands in the resource. `queues` maps the field of each queue URL
-    (spec.source.sqs.queueURL) to the URL. One entry has to grant it all, so that a role granted for one queue
-    does not open another. Credentials from the namespace's own Secret need no grant, nor do the queues read
+    (spec.source.sqs.queueURL) to the URL, and that of another target to its ARN. One entry has to grant it
+    all, so that a role granted for one queue does not open another. Credentials from the namespace's own
+    Secret need no grant, nor do the queues read and the targets called
     with them: they are not the operator's. Endpoints always need one, since it is the operator's place in the
     network that is lent.
     """
@@ -132,7 +136,8 @@ def _needs(namespace: str, aws: AwsSpec, queues: Mapping[str, str], at: str) -> 
     if not aws.secret_name:
         yield from _identity(aws, at)
         for field, url in queues.items():
-            yield _queue(field, url, aws.region, namespace)
+            target = url.startswith("arn:")
+            yield _target(field, url) if target else _queue(field, url, aws.region, namespace)
     for service, url in sorted(aws.endpoint_urls.items()):
         if url:
             yield _endpoint(f"{at}.endpointURLs.{service}", url, namespace)
@@ -174,6 +179,15 @@ def _queue(field: str, url: str, region: str, namespace: str) -> _Need | Refusal
         lambda grant: any(arn_matches(p, arn) for p in grant.queue_arns),
         arn,
         "use a granted queue, or have it added to queueARNs of",
+    )
+
+
+def _target(field: str, arn: str) -> _Need:
+    return _Need(
+        field,
+        lambda grant: any(arn_matches(p, arn) for p in grant.target_arns),
+        arn,
+        "use a granted target, or have it added to targetARNs of",
     )
 
 
@@ -292,13 +306,14 @@ def _faults(grant: Grant) -> Iterator[str]:
     for index, name in enumerate(grant.namespaces):
         if not re.fullmatch(r"[a-z0-9*?]([a-z0-9*?-]*[a-z0-9*?])?", name):
             yield f"namespaces[{index}]: {name} is no name of a namespace; it may hold * and ?"
-    for field, service, arns in (
-        ("roleARNs", "iam", grant.role_arns),
-        ("queueARNs", "sqs", grant.queue_arns),
+    for field, services, arns in (
+        ("roleARNs", ("iam",), grant.role_arns),
+        ("queueARNs", ("sqs",), grant.queue_arns),
+        ("targetARNs", _TARGETS, grant.target_arns),
     ):
         for index, arn in enumerate(arns):
-            if arn != "*" and not _is_arn(arn, service):
-                yield f"{field}[{index}]: {arn} is no ARN of {service} in six fields; it may hold * and ?"
+            if fault := _arn_fault(arn, services):
+                yield f"{field}[{index}]: {arn} {fault}"
     if grant.external_id and not _EXTERNAL_ID.fullmatch(grant.external_id):
         yield "externalID: must be 2 to 1224 of the characters that IAM allows, and is no pattern"
     for index, url in enumerate(grant.endpoint_urls):
@@ -306,6 +321,13 @@ def _faults(grant: Grant) -> Iterator[str]:
             yield f"endpointURLs[{index}]: {url} is no http or https URL; it may hold *"
 
 
-def _is_arn(text: str, service: str) -> bool:
+def _arn_fault(text: str, services: tuple[str, ...]) -> str:
+    """The fault of a pattern for ARNs of these services; "" = none."""
+    if text == "*":
+        return ""
     parts = text.split(":", ARN_FIELDS - 1)
-    return len(parts) == ARN_FIELDS and parts[0] == "arn" and parts[2] == service and bool(parts[5])
+    if len(parts) < ARN_FIELDS or parts[0] != "arn" or parts[2] not in services or not parts[5]:
+        return f"is no ARN of {' or '.join(services)} in six fields; it may hold * and ?"
+    if parts[2] == "cloudfront" and parts[3:5] != ["", "*"]:
+        return "names a region or an account, which no id does: write arn:aws:cloudfront::*:distribution/ID"
+    return ""

@@ -15,16 +15,20 @@ from typing import Any, Self, cast
 from weakref import WeakValueDictionary
 
 from caretaker.aws.bucket import Limiter
+from caretaker.aws.cloudfront import CloudFront
 from caretaker.aws.cloudwatch import CloudWatch
 from caretaker.aws.connections import Hooks, RequestBlocked
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError
+from caretaker.aws.eventbridge import EventBridge
+from caretaker.aws.functions import Lambda
 from caretaker.aws.identity import ClientKey, Identity, Keys
 from caretaker.aws.large_answers import Hold, ThreadSlots, hold_of_poll, reading
 from caretaker.aws.responses import error_from
 from caretaker.aws.services import Rate, api_name, is_write, policy
 from caretaker.aws.session import ClientPool, Options, utc_now
+from caretaker.aws.sns import Sns
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from caretaker.aws.threads import DaemonPool
@@ -95,6 +99,10 @@ class Aws:
         """CloudWatch for a client key of service cloudwatch."""
         return cast(CloudWatch, _Operations(self, client_key, "cloudwatch"))
 
+    def cloudfront(self, client_key: ClientKey) -> CloudFront:
+        """CloudFront for a client key of service cloudfront."""
+        return cast(CloudFront, _Operations(self, client_key, "cloudfront"))
+
     def ec2(self, client_key: ClientKey) -> Ec2:
         """EC2 for a client key of service ec2."""
         return cast(Ec2, _Operations(self, client_key, "ec2"))
@@ -106,6 +114,18 @@ class Aws:
     def ecs(self, client_key: ClientKey) -> Ecs:
         """ECS for a client key of service ecs."""
         return cast(Ecs, _Operations(self, client_key, "ecs"))
+
+    def events(self, client_key: ClientKey) -> EventBridge:
+        """EventBridge for a client key of service events."""
+        return cast(EventBridge, _Operations(self, client_key, "events"))
+
+    def lambda_(self, client_key: ClientKey) -> Lambda:
+        """Lambda for a client key of service lambda."""
+        return cast(Lambda, _Operations(self, client_key, "lambda"))
+
+    def sns(self, client_key: ClientKey) -> Sns:
+        """SNS for a client key of service sns."""
+        return cast(Sns, _Operations(self, client_key, "sns"))
 
     def sqs(self, client_key: ClientKey) -> Sqs:
         """SQS for a client key of service sqs; receive_message goes to the long polls."""

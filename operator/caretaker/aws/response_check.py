@@ -12,10 +12,14 @@ from typing import Any, Final, Protocol, Required, TypedDict
 
 import msgspec
 
+from caretaker.aws.cloudfront import CloudFront
 from caretaker.aws.cloudwatch import CloudWatch
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
+from caretaker.aws.eventbridge import EventBridge
+from caretaker.aws.functions import Lambda
 from caretaker.aws.services import api_name
+from caretaker.aws.sns import Sns
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 
@@ -45,7 +49,20 @@ class Sts(Protocol):
 
 # AwsError.code of every response that cannot be read.
 UNREADABLE: Final = "UnreadableAnswer"
-PROTOCOLS: Final = (AutoScaling, CloudWatch, Ec2, Ec2Writer, Ecs, Sqs, StorageGateway, Sts)
+PROTOCOLS: Final = (
+    AutoScaling,
+    CloudFront,
+    CloudWatch,
+    Ec2,
+    Ec2Writer,
+    Ecs,
+    EventBridge,
+    Lambda,
+    Sns,
+    Sqs,
+    StorageGateway,
+    Sts,
+)
 
 
 def _response_types() -> dict[str, Any]:

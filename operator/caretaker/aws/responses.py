@@ -19,6 +19,7 @@ import botocore.session
 import msgspec
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError, ResponseParserFactory
+from botocore.response import StreamingBody
 
 from caretaker.aws.errors import AwsError, ErrorClass, word
 from caretaker.aws.response_check import UNREADABLE, fault_of
@@ -69,7 +70,7 @@ class _Parser:
 
     def __init__(self, parser: Any, protocol: str) -> None:
         self._parser = parser
-        self._json = protocol == "json"
+        self._json = protocol.endswith("json")  # rest-json, too
         parser._parse_xml_string_to_dom = partial(
             _elements, MOST_PARTS_OF_EC2 if protocol == "ec2" else MOST_PARTS
         )
@@ -77,6 +78,8 @@ class _Parser:
     def parse(self, response: dict[str, Any], shape: Any) -> dict[str, Any]:
         """See ResponseParser.parse."""
         status: int = response["status_code"]
+        if isinstance(response["body"], StreamingBody):  # of Lambda: it holds its connection until it is read
+            response = {**response, "body": response["body"].read()}
         parsed: dict[str, Any] = {}
         fault = ""
         try:

@@ -40,6 +40,12 @@ class Policy(msgspec.Struct, frozen=True):
 _POLICIES: Final = {
     # A refresh that botocore repeats takes both of the gateway's slots and restarts its 60 s.
     "storagegateway": Policy(attempts=1, rate=Rate(5, 10)),
+    # Its limits are not published. A refresh has a backoff of its own.
+    "cloudfront": Policy(attempts=1, rate=Rate(5, 10)),
+    # A message that botocore sends again arrives twice.
+    "sns": Policy(attempts=1),
+    "events": Policy(attempts=1),
+    "lambda": Policy(attempts=1),
     # Standard queues have no limit that one process reaches (Amazon SQS developer guide, "Quotas").
     # Ten messages of 1 MiB, whose characters JSON may double.
     "sqs": Policy(rate=Rate(1000, 2000), answer_mib=24),
@@ -89,6 +95,7 @@ _ACTIONS: Final = {
     "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
     "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
     "sqs:SendMessageBatch": "sqs:SendMessage",
+    "lambda:Invoke": "lambda:InvokeFunction",
     "s3:HeadBucket": "s3:ListBucket",
     "s3:ListObjectsV2": "s3:ListBucket",
     "s3:HeadObject": "s3:GetObject",

@@ -5,7 +5,7 @@ reference); every method raises AwsError.
 """
 
 # ruff: noqa: N803 - the parameters' names are AWS's
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Protocol, Required, TypedDict
 
 import msgspec
@@ -55,6 +55,19 @@ class ChangeMessageVisibilityBatchRequestEntry(TypedDict):
     VisibilityTimeout: int
 
 
+class MessageAttributeValue(TypedDict):
+    """DataType: String."""
+
+    DataType: str
+    StringValue: str
+
+
+class SendMessageResult(TypedDict, total=False):
+    """The message was accepted."""
+
+    MessageId: Required[Name]
+
+
 class BatchResultErrorEntry(TypedDict, total=False):
     """Why one entry failed while the call as a whole succeeded."""
 
@@ -97,6 +110,17 @@ class Sqs(Protocol):
         MessageSystemAttributeNames: Sequence[str] = ...,
     ) -> ReceiveMessageResult:
         """At most 10 messages, waiting at most 20 s, in a thread of the long polls."""
+
+    async def send_message(
+        self,
+        *,
+        QueueUrl: str,
+        MessageBody: str,
+        MessageAttributes: Mapping[str, MessageAttributeValue] = ...,
+        MessageDeduplicationId: str = ...,
+        MessageGroupId: str = ...,
+    ) -> SendMessageResult:
+        """The last two for a FIFO queue, which needs them. Guarded."""
 
     async def delete_message_batch(
         self, *, QueueUrl: str, Entries: Sequence[DeleteMessageBatchRequestEntry]

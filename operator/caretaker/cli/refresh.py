@@ -197,7 +197,10 @@ def describe(found: ParsedRefresh, now: float, wanted: list[str] | None) -> list
     if held := hold_of(found):
         return [f"{head}: asked for, but nothing is started now: {held}"]
     mine = RefreshRequests(everything=wanted is None, places=tuple(map(place_of, wanted or ())))
-    scopes = annotation_requests.scopes_of(mine, _locations(found), whole=target_type_of(found.spec).whole)
+    target_type = target_type_of(found.spec)
+    scopes = annotation_requests.scopes_of(
+        mine, _locations(found), whole=target_type.whole, by_key=target_type.by_key
+    )
     targets = []
     for status in found.status.targets:
         target = annotation_requests.ask(resource.decode_target(status, now), scopes[status.id], now)

@@ -102,7 +102,7 @@ def access_of(key: Key, read: ParsedRefresh, grants: Grants, claims: QueueClaims
         return QueueAccess(rejection=Rejection(Reason.INVALID_SPEC, read.invalid))
     target_type = target_type_of(spec)
     source, ends = spec.source.sqs.queue_url, target_type.ends_url
-    used = {SOURCE: source}
+    used = {SOURCE: source, **target_type.called(spec.aws.region)}
     if ends:
         used[target_type.ends_field] = ends
     found = refusals(grants, key.namespace, spec.aws, used)

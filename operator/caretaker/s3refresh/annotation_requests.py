@@ -191,17 +191,23 @@ Location = tuple[str, str]  # bucket, prefix
 
 
 def scopes_of(
-    requests: RefreshRequests, locations: Mapping[str, Location | None], *, whole: bool
+    requests: RefreshRequests,
+    locations: Mapping[str, Location | None],
+    *,
+    whole: bool,
+    by_key: bool = False,
 ) -> dict[str, Scope]:
     """Target -> the part of it that the requests concern. `locations`: None where not known; `whole`:
-    targets are refreshed whole, never by folders. Targets that have the same folders share the work."""
+    targets are refreshed whole, never by folders; `by_key`: as of Share. Targets that have the same folders
+    share the work."""
     made: dict[tuple[str, ...], Scope] = {(): EMPTY}
     found = {}
     for name, location in locations.items():
         names = ("",) if requests.everything else _names(requests.places, location)
         if names not in made:
             everything = whole or "" in names
-            made[names] = EVERYTHING if everything else folders.merge(*map(folders.of_tree, names))
+            parts = [Scope(trees=frozenset(names))] if by_key else map(folders.of_tree, names)
+            made[names] = EVERYTHING if everything else folders.merge(*parts)
         found[name] = made[names]
     return found
 

@@ -14,7 +14,7 @@ from caretaker.api.conditions import Condition, ConditionState
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import MAX_TARGETS, QueueStatus, Status
 from caretaker.aws.errors import AwsError, ErrorClass
-from caretaker.s3refresh.debounce import TargetState
+from caretaker.s3refresh.debounce import BUSY, TargetState
 from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.resource import FINALIZER
 from caretaker.s3refresh.snapshot import Plan, Rejection, Snapshot
@@ -140,7 +140,7 @@ def _starting(snapshot: Snapshot, _: Plan) -> ConditionState | None:
 
 
 def _failing(_: Snapshot, plan: Plan) -> ConditionState | None:
-    failing = [t for t in plan.targets if t.failure is not None and t.failure.count >= FAILURES_REPORTED]
+    failing = [t for t in _failed(plan) if t.failure is not None and t.failure.count >= FAILURES_REPORTED]
     return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
 
 
@@ -196,7 +196,7 @@ def _caught_up(snapshot: Snapshot, plan: Plan) -> ConditionState:
 
 
 def _any_failing(_: Snapshot, plan: Plan) -> ConditionState | None:
-    failing = [t for t in plan.targets if t.failure is not None]
+    failing = _failed(plan)
     return ("False", Reason.REFRESH_FAILING, _failures(failing)) if failing else None
 
 
@@ -254,6 +254,11 @@ def queue_of(snapshot: Snapshot) -> QueueStatus:
     return status_of(
         snapshot.queue, before, now, read=snapshot.reception.reading, covered=snapshot.plan_input.expired
     )
+
+
+def _failed(plan: Plan) -> list[TargetState]:
+    """Those whose last call has failed; a service that is busy has not failed."""
+    return [t for t in plan.targets if t.failure is not None and t.failure.code not in BUSY]
 
 
 def _failures(failing: Iterable[TargetState]) -> str:

@@ -38,6 +38,8 @@ CALL_SECONDS: Final = 10.0
 WHOLE_SECONDS: Final = 900.0  # assumed for a refresh of everything until a completion event gives a figure
 MAX_MESSAGE: Final = 1024  # characters of a failure's message on record
 UNKNOWN: Final = "OutcomeUnknown"
+# Codes of a service that has enough to do: a wait, no failure.
+BUSY: Final = frozenset(("TooManyInvalidationsInProgress",))
 NOT_MADE: Final = "NotMade"  # the code of a call that did not begin, because its process stops
 
 

@@ -85,6 +85,20 @@ def of_tree(folder: str) -> Scope:
     return Scope(folders=found.folders - {last}, trees=frozenset((last,)))
 
 
+def of_key(key: str) -> Scope:
+    """The scope of an object that is refreshed by its own name, without its ancestors: the key in place of a
+    folder, "/" for the empty one. A key that is no plain path, or too deep, is the tree of the last folder
+    before the part that is not plain."""
+    if not key:
+        return Scope(folders=frozenset((ROOT,)))
+    parts = key.split("/", MAX_DEPTH)
+    plain = next((at for at, part in enumerate(parts) if part in _NO_FOLDER or "/" in part), len(parts))
+    if plain == len(parts) and len(key) <= MAX_LENGTH:
+        return Scope(folders=frozenset((key,)))
+    tree = "/".join(parts[: min(plain, len(parts) - 1)])
+    return Scope(trees=frozenset((tree,))) if tree else EVERYTHING
+
+
 _SLASHES: Final = methodcaller("count", "/")
 _NO_FOLDER: Final = frozenset(("", ".", ".."))
 

@@ -34,7 +34,8 @@ _Place = tuple[str, str]  # bucket, prefix
 
 class Share(msgspec.Struct, frozen=True):
     """A place that can be refreshed. `group`, the gateway, bounds concurrency. `endpoint`: that has named the
-    share and its gateway, from the spec; empty = AWS's own, or the operator's setting."""
+    share and its gateway, from the spec; empty = AWS's own, or the operator's setting. `by_key`: objects are
+    refreshed by their own names, so its scopes have keys in place of folders, without their ancestors."""
 
     id: str
     arn: str
@@ -44,6 +45,7 @@ class Share(msgspec.Struct, frozen=True):
     region: str = ""
     ready: bool = True  # AVAILABLE
     endpoint: str = ""
+    by_key: bool = False
 
     @property
     def gateway(self) -> str:
@@ -52,8 +54,9 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def location(self) -> str:
-        """Bucket and prefix as recorded in status; empty for a whole bucket, whose id names it."""
-        return f"{self.bucket}/{self.prefix}" if self.arn or self.prefix else ""
+        """Bucket and prefix as recorded in status; empty for a whole bucket, whose id names it. Never empty
+        for scopes of keys: folders that wait, of another target before, are none of its keys."""
+        return f"{self.bucket}/{self.prefix}" if self.arn or self.prefix or self.by_key else ""
 
 
 class Matches(msgspec.Struct, frozen=True):
@@ -76,6 +79,8 @@ class EventMatcher:
         self._filter = filter_
         self._whole = whole
         self._ids: dict[_Place, list[str]] = {}  # of the shares of a place
+        # All shares of a resource are of one target.
+        self._by_key = any(share.by_key for some in shares.values() for share in some)
         for bucket, some in shares.items():
             for share in some:
                 self._ids.setdefault((bucket, share.prefix), []).append(share.id)
@@ -115,11 +120,12 @@ class EventMatcher:
     def merging(self) -> Iterator[None]:
         """Merge the folders of the events so far, in steps of a few milliseconds. The caller has to exhaust
         it."""
+        scope_of = folders.of_key if self._by_key else folders.of_folder
         while self._folders:
             place, some = self._folders.popitem()
             names, parts = tuple(some), list[Scope]()
             for at in range(0, len(names), STEP):
-                parts.append(folders.union(*map(folders.of_folder, names[at : at + STEP])))
+                parts.append(folders.union(*map(scope_of, names[at : at + STEP])))
                 yield
             merged: dict[Scope, Scope] = {}  # by what was found before
             for name in self._ids[place]:
@@ -143,7 +149,8 @@ class EventMatcher:
             if not event.key or (self._whole and event.key.startswith(prefix)):
                 self._found.update(dict.fromkeys(self._ids[place], EVERYTHING))
             elif event.key.startswith(prefix):
-                folder = event.key[len(prefix) :].rpartition("/")[0]
+                name = event.key[len(prefix) :]
+                folder = name if self._by_key else name.rpartition("/")[0]
                 self._folders.setdefault(place, set()).add(folder)
             else:
                 continue
@@ -175,9 +182,13 @@ def _key_passes(filter_: Filter, key: str) -> bool:
     )
 
 
-def of_buckets(names: Iterable[str], prefix: str = "", *, ready: bool = True) -> tuple[Share, ...]:
+def of_buckets(
+    names: Iterable[str], prefix: str = "", *, ready: bool = True, by_key: bool = False
+) -> tuple[Share, ...]:
     """Buckets, or the prefix in each, as targets of their own, each bounding its own concurrency."""
-    return tuple(Share(name, "", name, prefix, group=name, ready=ready) for name in sorted(set(names)))
+    return tuple(
+        Share(name, "", name, prefix, group=name, ready=ready, by_key=by_key) for name in sorted(set(names))
+    )
 
 
 def by_bucket(shares: Iterable[Share]) -> dict[str, list[Share]]:

@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from caretaker.obs.series import makers
-from caretaker.s3refresh.debounce import NOT_MADE, UNKNOWN, TargetState
+from caretaker.s3refresh.debounce import BUSY, NOT_MADE, UNKNOWN, TargetState
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 
 # Buckets in seconds: from a quiet period to a listing of millions of objects.
@@ -121,7 +121,7 @@ def count(metrics: S3RefreshMetrics, inputs: PlanInput, plan: Plan, since: int) 
     malformed = sum(message.malformed for message in inputs.messages)
     if malformed:
         metrics.malformed.inc(malformed)
-    for ended in (one for one in inputs.results if one.code != NOT_MADE):
+    for ended in (one for one in inputs.results if one.code not in (NOT_MADE, *BUSY)):
         how = "Accepted" if not ended.code else "Unknown" if ended.code == UNKNOWN else "Failed"
         metrics.refreshes.labels(how).inc()
     broken = sum(bool(end.code) for end in inputs.ends)

@@ -211,7 +211,8 @@ def _ask(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> 
         for name, target in targets.items()
         if not discovery.gone(name)
     }
-    scopes = annotation_requests.scopes_of(requests, places, whole=inputs.whole)
+    by_key = any(share.by_key for share in discovery.shares)
+    scopes = annotation_requests.scopes_of(requests, places, whole=inputs.whole, by_key=by_key)
     for name, scope in scopes.items():
         targets[name] = annotation_requests.ask(targets[name], scope, inputs.now)
     result.requested = sum(map(bool, scopes.values()))

@@ -14,6 +14,7 @@ from caretaker.api.s3refresh import RequestsStatus, Status, TargetStatus
 from caretaker.api.times import format_time
 from caretaker.s3refresh import annotation_requests, resource
 from caretaker.s3refresh.conditions import conditions_of, queue_of
+from caretaker.s3refresh.debounce import BUSY
 from caretaker.s3refresh.snapshot import Plan, Snapshot
 
 _FINE = {Reason.STARTING, Reason.FLUSHING, Reason.NOT_CHECKED, Reason.WAITING, Reason.REFRESHING}
@@ -94,7 +95,8 @@ def _target(old: Mapping[str, TargetStatus], now: TargetStatus) -> Iterator[Even
         )
         yield Event("Normal", "RefreshStarted", f"{now.id}: {what}")
     failure, earlier = now.failure, was.failure
-    if failure is not None and (earlier is None or earlier.code != failure.code):
+    news = failure is not None and (earlier is None or earlier.code != failure.code)
+    if failure is not None and news and failure.code not in BUSY:
         yield Event("Warning", "RefreshFailed", f"{now.id}: {failure.code}: {failure.message}")
     lost = last is not None and last.result == "Lost" and (before is None or before.result != "Lost")
     if lost:

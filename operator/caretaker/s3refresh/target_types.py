@@ -25,6 +25,7 @@ class TargetType(Wire, frozen=True):
 
     member      its name in spec.target
     idempotent  whether a call that is made again with the same claim takes effect once
+    by_key      as of Share
     of_buckets  whether each bucket of spec.filter.buckets is one target, without a call
     noun, chosen_by   the noun for targets, of which there can be too many; the field that selects fewer
     ends_field  the field that `ends_url` stands in
@@ -32,6 +33,7 @@ class TargetType(Wire, frozen=True):
 
     member: ClassVar[str]
     idempotent: ClassVar[bool]
+    by_key: ClassVar[bool] = False
     of_buckets: ClassVar[bool] = True
     noun: ClassVar[str] = "buckets"
     chosen_by: ClassVar[str] = "spec.filter.buckets"
@@ -56,6 +58,10 @@ class TargetType(Wire, frozen=True):
     def ends_url(self) -> str:
         """The queue with the completion events of refreshes; "" = there is none."""
         return ""
+
+    def called(self, region: str) -> dict[str, str]:  # noqa: ARG002 - for those that override it
+        """The destinations of refreshes, which have to be granted: field -> a queue's URL, or another ARN."""
+        return {}
 
     @property
     def rediscover(self) -> float:

@@ -67,7 +67,7 @@ def operation(front: str, method: str) -> OperationModel:
 
 
 def service_of(front: str) -> str:
-    return front.removesuffix("_writer")
+    return front.removesuffix("_writer").removesuffix("_")
 
 
 def least(shape: Any, name: str = "") -> Any:
@@ -97,6 +97,7 @@ FAULTS = {
     "null": Answer("null"),
     "bytes": Answer("\x00\ufffdhunter2"),
     "deep": Answer('{"a":' * 100_000),
+    "deep of 400": Answer('{"a":' * 100_000, 400),
     "HTML of 404": Answer(HTML, 404),
     "HTML of 403": Answer(HTML, 403),
     "HTML of 400": Answer(HTML, 400),

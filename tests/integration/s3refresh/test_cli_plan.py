@@ -251,6 +251,16 @@ async def test_the_prefix_of_a_bucket_is_shown_and_samples_are_named_without_it(
     assert ([sorted(one["folders"]) for one in within["targets"]], beside["targets"]) == ([["/", "a"]], [])
 
 
+async def test_of_a_distribution_a_sample_is_its_own_key(cli: Cli, aws: Aws) -> None:
+    target = {"cloudFront": {"distributionID": "EDFDVBD6EXAMPLE", "prefix": "site/"}}
+    text = manifest(aws.queue(), target=target, filter={"buckets": ["media"]})
+    said = await cli("plan", "-f", "-", "--sample", "s3://media/site/a/b.html", "-o", "json", stdin=text)
+    (found,) = said.json["refreshes"]
+    assert (found["complete"], [one["prefix"] for one in found["targets"]]) == (True, ["site/"])
+    (sample,) = found["samples"]
+    assert [(one["folders"], one["trees"]) for one in sample["targets"]] == [(["a/b.html"], [])]
+
+
 async def test_what_the_api_server_refuses_is_told_with_its_line_and_aws_is_not_asked(
     cli: Cli, aws: Aws, storage_gateway: StorageGateway
 ) -> None:

@@ -108,7 +108,7 @@ def test_every_event_is_told() -> None:
 
 
 def test_every_example_is_told() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 8
     assert [stem for stem in EXAMPLES if f"examples/{stem}.yaml" not in PAGE] == []
 
 

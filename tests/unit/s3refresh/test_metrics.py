@@ -28,6 +28,12 @@ IN_FLIGHT = TargetState("one", in_flight=InFlight("n", NOW - 9, CALL))
 CASES = {
     "a call that was accepted": (CLAIMED, [Result("one", "c", "n")], [], {"Accepted": 1.0}),
     "one that was refused": (CLAIMED, [Result("one", "c", code="AccessDenied")], [], {"Failed": 1.0}),
+    "one of a service that is busy": (
+        CLAIMED,
+        [Result("one", "c", code="TooManyInvalidationsInProgress")],
+        [],
+        {},
+    ),
     "one whose answer was lost": (CLAIMED, [Result("one", "c", code=UNKNOWN)], [], {"Unknown": 1.0}),
     "a Job that fails after it was accepted": (IN_FLIGHT, [], [End("n", "JobFailed")], {"Failed": 1.0}),
     "a Job that succeeds was counted when it was accepted": (IN_FLIGHT, [], [End("n")], {}),

@@ -90,7 +90,9 @@ async def _shares(spec: Spec, tools: Tools) -> Discovery:
     """The targets that AWS lists; without a call where each bucket is a target."""
     target_type = target_type_of(spec)
     if target_type.of_buckets:
-        return Discovery(complete=True, shares=of_buckets(spec.filter.buckets, target_type.prefix))
+        by_key = target_type.by_key
+        shares = of_buckets(spec.filter.buckets, target_type.prefix, by_key=by_key)
+        return Discovery(complete=True, shares=shares)
     return bounded(await make(spec, tools).discover(), target_type)
 
 

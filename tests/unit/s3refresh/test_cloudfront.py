@@ -1,0 +1,297 @@
+"""Invalidations of CloudFront: their paths, and the meaning of each answer for the claim."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from awsdoubles.cloudfront import CloudFront, Fault
+from caretaker.api.grants import Grant, Grants, refusals
+from caretaker.api.objects import WireMeta
+from caretaker.aws.calls import Aws
+from caretaker.kube.errors import NotLeader
+from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh import folders
+from caretaker.s3refresh.admission import QueueClaims, access_of
+from caretaker.s3refresh.annotation_requests import Place, RefreshRequests, scopes_of
+from caretaker.s3refresh.debounce import UNKNOWN, Claim, DirtyScope, TargetState
+from caretaker.s3refresh.envelope import ObjectEvent
+from caretaker.s3refresh.folders import Request, Scope, of_folder
+from caretaker.s3refresh.match import EventMatcher, by_bucket, located, of_buckets
+from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, read
+from caretaker.s3refresh.snapshot import Result
+from caretaker.s3refresh.targets import TargetClient, Tools, make, registry
+from caretaker.s3refresh.targets.cloudfront import MAX_WILDCARDS, paths_of
+from testing.s3refreshes import refresh
+
+ID = "EDFDVBD6EXAMPLE"
+BUCKET = of_buckets(["media"], "site/", by_key=True)[0]
+CLAIM = Claim("c1", "me", 1_800_000_000.0, Request(("a/b.html", "c.css"), recursive=False), 1_799_999_990.0)
+AGAIN = replace(CLAIM, attempt=2)
+
+
+def keys(*names: str) -> Request:
+    return Request(names, recursive=False)
+
+
+def trees(*names: str) -> Request:
+    return Request(names, recursive=True)
+
+
+def scope_of(*wanted: str, prefix: str = "") -> Scope:
+    """The scope that events of these keys make dirty."""
+    shares = of_buckets(["media"], prefix, by_key=True)
+    matcher = EventMatcher(read_spec({"prefix": prefix}).filter, by_bucket(shares))
+    matcher.add([ObjectEvent("ObjectCreated", "media", key) for key in wanted])
+    return matcher.matches().found.get("media", Scope())
+
+
+def parsed_spec(fields: dict[str, Any] | None = None, **aws: Any) -> ParsedRefresh:
+    spec = refresh(
+        aws={"region": "eu-west-1", **aws},
+        target={"cloudFront": {"distributionID": ID, **(fields or {})}},
+        filter={"buckets": ["media"]},
+    )
+    raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
+    found = read(raw, registry().spec)
+    assert found.spec is not None, found.invalid
+    return found
+
+
+def read_spec(fields: dict[str, Any] | None = None, **aws: Any) -> Any:
+    return parsed_spec(fields, **aws).spec
+
+
+class TestScopes:
+    def test_an_object_is_dirty_by_its_own_name_without_its_ancestors(self) -> None:
+        assert scope_of("a/b.html", "index.html") == Scope(folders=frozenset({"a/b.html", "index.html"}))
+
+    def test_the_prefix_is_the_origin_path(self) -> None:
+        assert scope_of("site/a/b.html", "other/c", prefix="site/") == Scope(folders=frozenset({"a/b.html"}))
+        assert scope_of("site/", prefix="site/") == Scope(folders=frozenset({"/"}))
+
+    @pytest.mark.parametrize(
+        ("key", "tree"),
+        [
+            ("a/b/", "a/b"),
+            ("a//b", "a"),
+            ("a/../b", "a"),
+            ("/".join("abcdefghijklmnopqrstuvwxyz"), "/".join("abcdefghijklmnop")),
+        ],
+    )
+    def test_what_is_no_plain_path_is_the_tree_above_it(self, key: str, tree: str) -> None:
+        assert scope_of(key) == Scope(trees=frozenset({tree}))
+
+    def test_a_key_with_a_leading_slash_is_everything(self) -> None:
+        assert scope_of("/a").all
+
+    def test_a_request_by_a_person_is_one_tree(self) -> None:
+        asked = RefreshRequests(places=(Place("", "2026/11"),))
+        found = scopes_of(asked, {"media": ("media", "")}, whole=False, by_key=True)
+        assert found == {"media": Scope(trees=frozenset({"2026/11"}))}
+
+    def test_folders_that_waited_for_another_target_are_everything(self) -> None:
+        """A folder's name is no path of an object, and a key is no folder."""
+        (other,) = of_buckets(["media"])
+        (mine,) = of_buckets(["media"], by_key=True)
+        for before, now in ((other, mine), (mine, other)):
+            waits = TargetState("media", DirtyScope(0.0, of_folder("a")), location=before.location)
+            found = located(waits, now.location, 1.0, known=True)
+            assert found.dirty is not None
+            assert found.dirty.scope.all
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        ("request_", "paths"),
+        [
+            pytest.param(keys("a/b.html", "c.css"), ("/a/b.html", "/c.css"), id="keys"),
+            pytest.param(keys("/"), ("/",), id="the prefix itself"),
+            pytest.param(trees("a", "b/c"), ("/a*", "/b/c*"), id="trees"),
+            pytest.param(trees("/"), ("/*",), id="everything"),
+            pytest.param(keys("a b/ü.html"), ("/a%20b/%C3%BC.html",), id="a space and a letter"),
+            pytest.param(keys('<>"#%{}^`'), ("/%3C%3E%22%23%25%7B%7D%5E%60",), id="unsafe characters"),
+            pytest.param(keys("a(1),b;c=d@e:f&g$!'"), ("/a(1),b;c=d@e:f&g$!'",), id="reserved ones stay"),
+            pytest.param(keys("a/b*c.txt"), ("/a/b*",), id="a star is no wildcard"),
+            pytest.param(keys("a/b?c", "a/b+c", "a/b~c"), ("/a/b*",), id="two spellings"),
+            pytest.param(keys("a/[1].html"), ("/a/*",), id="brackets"),
+            pytest.param(keys("a/b*", "a/bc"), ("/a/b*",), id="a path that another one covers"),
+            pytest.param(trees("a", "a/b", "ab"), ("/a*",), id="trees that another one covers"),
+        ],
+    )
+    def test_of_a_claim(self, request_: Request, paths: tuple[str, ...]) -> None:
+        assert paths_of(request_) == paths
+
+    def test_by_folder(self) -> None:
+        given = keys("a/b.html", "a/c.html", "index.html", "a/d/e.html")
+        assert paths_of(given, by_folder=True) == ("/a*", "/index.html*")
+
+    def test_no_more_wildcards_than_a_distribution_takes(self) -> None:
+        many = trees(*(f"a/{n:02}/x" for n in range(40)), "b")
+        assert paths_of(many) == ("/a*", "/b*")
+        assert paths_of(trees(*(f"{n:x}" for n in range(16)))) == ("/*",)
+
+    @given(
+        st.lists(st.text("ab*?+~[é /._(", min_size=1, max_size=12), min_size=1, max_size=50), st.booleans()
+    )
+    def test_they_cover_every_key_and_are_valid(self, names: list[str], by_folder: bool) -> None:
+        scope = scope_of(*names)
+        while scope:
+            request, scope = folders.take(scope, 50)
+            paths = paths_of(request, by_folder=by_folder)
+            assert sum(path.endswith("*") for path in paths) <= MAX_WILDCARDS
+            assert len(set(paths)) == len(paths)
+            for path in paths:
+                assert path.isascii()
+                assert path.startswith("/")
+                assert "*" not in path[:-1]
+            for name in request.folders:
+                key = f"/{name}" if name != "/" else "/"
+                for path in (key, *([f"{key}/x"] if request.recursive else [])):
+                    assert any(covers(wanted, path) for wanted in paths), (path, paths)
+
+
+def covers(path: str, key: str) -> bool:
+    text = unquote(path)
+    return key.startswith(text[:-1]) if path.endswith("*") else key == text
+
+
+@pytest.fixture
+def cloudfront() -> Iterator[CloudFront]:
+    with CloudFront() as started:
+        started.distributions.add(ID)
+        yield started
+
+
+@pytest.fixture
+async def target(cloudfront: CloudFront, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TargetClient]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDFRONT", cloudfront.url)
+    async with Aws() as aws:
+        client: Any = None
+        tools = Tools(aws, client, WireMeta(name="r", namespace="n"))
+        yield make(read_spec({"prefix": "site/"}), tools)
+
+
+class TestCalls:
+    async def test_the_buckets_are_known_without_a_call(
+        self, target: TargetClient, cloudfront: CloudFront
+    ) -> None:
+        found = await target.discover()
+        assert (found.complete, found.faults, found.shares) == (True, (), (BUCKET,))
+        assert cloudfront.calls == []
+
+    async def test_a_refresh_is_one_invalidation_by_the_claims_id(
+        self, target: TargetClient, cloudfront: CloudFront
+    ) -> None:
+        assert await target.refresh(BUCKET, CLAIM) == Result("media", "c1")
+        assert await target.refresh(BUCKET, AGAIN) == Result("media", "c1")
+        (made,) = cloudfront.invalidations
+        assert (made.distribution, made.reference, made.paths) == (ID, "c1", ("/a/b.html", "/c.css"))
+        assert cloudfront.calls == [("c1", ""), ("c1", "")]
+
+    @pytest.mark.parametrize("attempt", [CLAIM, AGAIN])
+    async def test_a_lost_reply_is_an_unknown_outcome(
+        self, target: TargetClient, cloudfront: CloudFront, attempt: Claim
+    ) -> None:
+        cloudfront.faults.append(Fault("lose"))
+        assert (await target.refresh(BUCKET, attempt)).code == UNKNOWN
+        assert await target.refresh(BUCKET, AGAIN) == Result("media", "c1")
+        assert len(cloudfront.invalidations) == 1
+
+    @pytest.mark.parametrize(
+        ("status", "code", "first", "again"),
+        [
+            (503, "ServiceUnavailable", UNKNOWN, UNKNOWN),
+            (500, "InternalError", UNKNOWN, UNKNOWN),
+            (429, "TooManyRequests", "TooManyRequests", UNKNOWN),
+            (400, "Throttling", "Throttling", UNKNOWN),
+            (403, "AccessDenied", "AccessDenied", UNKNOWN),
+            (400, "TooManyInvalidationsInProgress", "TooManyInvalidationsInProgress", UNKNOWN),
+            (400, "InvalidationBatchAlreadyExists", *["InvalidationBatchAlreadyExists"] * 2),
+            (404, "NoSuchDistribution", "NoSuchDistribution", "NoSuchDistribution"),
+            (400, "InvalidArgument", "InvalidArgument", "InvalidArgument"),
+        ],
+    )
+    async def test_what_an_error_means(
+        self, target: TargetClient, cloudfront: CloudFront, status: int, code: str, first: str, again: str
+    ) -> None:
+        for attempt, meant in ((CLAIM, first), (AGAIN, again)):
+            cloudfront.faults.append(Fault("refuse", status=status, code=code))
+            found = await target.refresh(BUCKET, attempt)
+            assert found.code == meant
+            assert found.refused is (code == "InvalidArgument")
+        assert cloudfront.invalidations == []
+
+    async def test_a_denied_call_names_the_action(self, target: TargetClient, cloudfront: CloudFront) -> None:
+        cloudfront.denied = True
+        found = await target.refresh(BUCKET, CLAIM)
+        assert found.code == "AccessDenied"
+        assert "allow cloudfront:CreateInvalidation to the identity that spec.aws names" in found.message
+
+    async def test_other_paths_under_the_same_id_are_another_call(
+        self, target: TargetClient, cloudfront: CloudFront
+    ) -> None:
+        await target.refresh(BUCKET, CLAIM)
+        other = replace(AGAIN, request=keys("x"))
+        assert (await target.refresh(BUCKET, other)).code == "InvalidationBatchAlreadyExists"
+        assert not (await target.refresh(BUCKET, replace(other, id="c2", attempt=1))).code
+        assert [one.paths for one in cloudfront.invalidations] == [("/a/b.html", "/c.css"), ("/x",)]
+
+    async def test_the_limits_are_kept_until_invalidations_complete(
+        self, target: TargetClient, cloudfront: CloudFront
+    ) -> None:
+        cloudfront.lag = 60
+        for n in range(15):
+            assert not (await target.refresh(BUCKET, replace(CLAIM, id=f"w{n}", request=trees(f"t{n}")))).code
+        over = replace(CLAIM, id="over", request=trees("t15"))
+        assert (await target.refresh(BUCKET, over)).code == "TooManyInvalidationsInProgress"
+        assert not (await target.refresh(BUCKET, CLAIM)).code  # files count apart
+        for one in cloudfront.invalidations:
+            one.ends = 0
+        assert not (await target.refresh(BUCKET, over)).code
+
+    async def test_without_the_lease_nothing_is_sent(
+        self, target: TargetClient, cloudfront: CloudFront
+    ) -> None:
+        def guard(_: float) -> None:
+            raise NotLeader("held by another")
+
+        client: Any = target
+        client._client._aws.hooks.guard = guard
+        with pytest.raises(NotLeader):
+            await target.refresh(BUCKET, CLAIM)
+        assert cloudfront.calls == []
+
+
+def test_its_distribution_has_to_be_granted() -> None:
+    """Together with the identity, in one entry; the account of a distribution is in no request."""
+    spec = read_spec()
+    wanted = spec.target.cloudFront.called("eu-west-1")
+    mine = Grant(("web",), own_identity=True, target_arns=(f"arn:aws:cloudfront::*:distribution/{ID}",))
+    other = Grant(("web",), own_identity=True, target_arns=("arn:aws:cloudfront::*:distribution/EOTHER",))
+    assert refusals(Grants((other, mine)), "web", spec.aws, wanted) == ()
+    (refused,) = refusals(Grants((other,)), "web", spec.aws, wanted)
+    assert str(refused).startswith(
+        "spec.target.cloudFront.distributionID: namespace web is not granted "
+        f"arn:aws:cloudfront:::distribution/{ID}: use a granted target, or have it added to targetARNs of"
+    )
+    assert refusals(Grants.default("web"), "web", spec.aws, wanted) == ()
+    own_keys = read_spec(credentialsSecretRef={"name": "keys"})
+    assert refusals(Grants(()), "web", own_keys.aws, wanted) == ()
+
+
+async def test_a_resource_without_the_grant_does_nothing() -> None:
+    meta = WireMeta(name="r", namespace="web")
+    parsed = replace(parsed_spec(), meta=meta)
+    grants = Grants((Grant(("web",), queue_arns=("*",), own_identity=True),))
+    found = access_of(Key("S3AggregatedRefresh", "web", "r"), parsed, grants, QueueClaims())
+    assert found.rejection is not None
+    assert found.rejection.reason == "NotGranted"
+    assert f"distribution/{ID}" in found.rejection.message
