@@ -9,11 +9,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Final
 
 from botocore.exceptions import ClientError
 
 from awsdoubles import elasticmq, ministack
+from awsdoubles.awsserver import AwsServer
 from awsdoubles.cached import DoubleError
+from awsdoubles.cloudwatch.server import CloudWatch
 from awsdoubles.ec2.control import Control, ControlError
 from awsdoubles.ec2.server import Ec2
 from awsdoubles.ecs.server import Ecs
@@ -22,10 +25,18 @@ from awsdoubles.gateway.control import Control as GatewayControl
 from awsdoubles.gateway.server import StorageGateway
 from awsdoubles.nodes import GROUPS, give_instances
 from awsdoubles.serverthread import ServerThread
-from awsdoubles.stack import EC2_VARIABLE, ECS_VARIABLE, GATEWAY_VARIABLE, Stack
+from awsdoubles.stack import (
+    CLOUDWATCH_VARIABLE,
+    EC2_VARIABLE,
+    ECS_VARIABLE,
+    GATEWAY_VARIABLE,
+    Stack,
+)
 from testbed import ending
 from testbed.cluster import Cluster, ClusterError
 from testbed.paths import STATE
+
+_ALONE: Final[dict[str, type[AwsServer]]] = {"ec2": Ec2, "ecs": Ecs, "cloudwatch": CloudWatch}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,11 +56,11 @@ def main(arguments: list[str] | None = None) -> int:
     gateway = commands.add_parser("gateway", help="run the Storage Gateway double alone, until SIGTERM")
     gateway.add_argument("--s3", required=True, metavar="URL")
     gateway.add_argument("--port", type=int, default=0)
-    for name, what in (("ec2", "EC2"), ("ecs", "ECS")):
+    for name, what in (("ec2", "EC2"), ("ecs", "ECS"), ("cloudwatch", "CloudWatch")):
         alone = commands.add_parser(name, help=f"run the {what} double alone, until SIGTERM")
         alone.add_argument("--port", type=int, default=0)
     options = parser.parse_args(arguments)
-    quiet = options.command in {"gateway", "ec2", "ecs"}
+    quiet = options.command in {"gateway", *_ALONE}
     return ending.run(lambda: _run(options), DoubleError, quiet=quiet)
 
 
@@ -62,10 +73,8 @@ def _run(options: argparse.Namespace) -> None:
             elasticmq.jars()
         case "gateway":
             _serve(StorageGateway(options.s3, port=options.port))
-        case "ec2":
-            _serve(Ec2(options.port))
-        case "ecs":
-            _serve(Ecs(options.port))
+        case "ec2" | "ecs" | "cloudwatch":
+            _serve(_ALONE[options.command](options.port))
         case "share":
             _share(stack, options.bucket)
         case "nodes":
@@ -96,6 +105,7 @@ def _up(stack: Stack) -> None:
     print(f"  Storage Gateway            {variables[GATEWAY_VARIABLE]}")
     print(f"  EC2, Auto Scaling          {variables[EC2_VARIABLE]}")
     print(f"  ECS                        {variables[ECS_VARIABLE]}")
+    print(f"  CloudWatch                 {variables[CLOUDWATCH_VARIABLE]}")
     print(f"use them: source {_shown(stack.environment_file)}; stop them: make aws-down")
 
 

@@ -1,4 +1,5 @@
-"""MiniStack, a Storage Gateway, an EC2 and an ECS together, in the background: `make aws`, `make aws-down`.
+"""MiniStack and our doubles of Storage Gateway, EC2, ECS and CloudWatch together, in the background:
+`make aws`, `make aws-down`.
 
 Input: a folder for state, logs and `aws.env`, which exports what boto3 and the AWS CLI read. Nothing
 listens but on loopback, and starting twice starts once.
@@ -19,11 +20,12 @@ from awsdoubles.ministack import MiniStack
 from testbed.processes import Processes
 
 # MiniStack has many more: those that caretaker uses, so that none of its calls leaves the machine.
-SERVICES: Final = ("S3", "SQS", "SNS", "EVENTBRIDGE", "STS", "EC2", "ECS")
+SERVICES: Final = ("S3", "SQS", "SNS", "EVENTBRIDGE", "STS", "EC2", "ECS", "CLOUDWATCH")
 GATEWAY_VARIABLE: Final = "AWS_ENDPOINT_URL_STORAGE_GATEWAY"
 PACKAGES: Final = str(Path(__file__).resolve().parents[1])
 EC2_VARIABLE: Final = "AWS_ENDPOINT_URL_EC2"
 ECS_VARIABLE: Final = "AWS_ENDPOINT_URL_ECS"
+CLOUDWATCH_VARIABLE: Final = "AWS_ENDPOINT_URL_CLOUDWATCH"
 EC2_VARIABLES: Final = (EC2_VARIABLE, "AWS_ENDPOINT_URL_AUTO_SCALING")  # one server for both
 
 
@@ -86,6 +88,25 @@ class EcsProcess(Server):
         return [sys.executable, "-m", "awsdoubles", "ecs", "--port", str(port)], {"PYTHONPATH": PACKAGES}
 
 
+class CloudWatchProcess(Server):
+    """The CloudWatch double as a process of its own; `cloudwatch.control.Control(url)` steers it."""
+
+    name: ClassVar[str] = "cloudwatch"
+
+    def prepare(self) -> None:
+        """Nothing to fetch."""
+
+    @property
+    def ready_path(self) -> str:
+        """The double's own."""
+        return HEALTH
+
+    def command(self, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Our own Python, our own packages."""
+        command = [sys.executable, "-m", "awsdoubles", "cloudwatch", "--port", str(port)]
+        return command, {"PYTHONPATH": PACKAGES}
+
+
 class Stack:
     """What `make aws` starts, in `folder`/aws, with its variables in `folder`/aws.env."""
 
@@ -110,7 +131,10 @@ class Stack:
                 gateway = GatewayProcess(self._folder, aws.url, detached=True).start()
                 ec2 = Ec2Process(self._folder, detached=True).start()
                 ecs = EcsProcess(self._folder, detached=True).start()
-                variables = environment(aws.url, gateway.url, ec2_url=ec2.url, ecs_url=ecs.url)
+                cloudwatch = CloudWatchProcess(self._folder, detached=True).start()
+                variables = environment(
+                    aws.url, gateway.url, ec2_url=ec2.url, ecs_url=ecs.url, cloudwatch_url=cloudwatch.url
+                )
                 text = "".join(f"export {name}={value}\n" for name, value in variables.items())
                 fresh = self.environment_file.with_suffix(".new")
                 fresh.write_text(text)
@@ -137,6 +161,7 @@ class Stack:
             GatewayProcess(self._folder, s3_url, detached=True),
             Ec2Process(self._folder, detached=True),
             EcsProcess(self._folder, detached=True),
+            CloudWatchProcess(self._folder, detached=True),
         ]
 
     def _stop(self) -> None:
@@ -161,12 +186,14 @@ def environment(
     *,
     ec2_url: str = "",
     ecs_url: str = "",
+    cloudwatch_url: str = "",
 ) -> dict[str, str]:
     """The variables that lead boto3 and the AWS CLI to doubles, and to nothing else."""
     urls = {f"AWS_ENDPOINT_URL_{service}": aws_url for service in SERVICES}
     urls["AWS_ENDPOINT_URL_SQS"] = sqs_url or aws_url
     urls |= dict.fromkeys(EC2_VARIABLES, ec2_url or aws_url)
     urls[ECS_VARIABLE] = ecs_url or aws_url
+    urls[CLOUDWATCH_VARIABLE] = cloudwatch_url or aws_url
     return urls | {
         GATEWAY_VARIABLE: gateway_url,
         "AWS_REGION": region,

@@ -1,8 +1,8 @@
 """Fixtures of the AWS doubles: servers for the run, and for each test what it may call its own.
 
 MiniStack and ElasticMQ start once, when a test first asks for them. Buckets and queues have names of
-their own for each test; the doubles of Storage Gateway, EC2 and ECS and the fault proxy are a test's own
-altogether.
+their own for each test; the doubles of Storage Gateway, EC2, ECS and CloudWatch and the fault proxy are
+a test's own altogether.
 boto3 clients make one attempt, so that a fault is seen and not retried away.
 """
 
@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from awsdoubles.clients import REGION, client
+from awsdoubles.cloudwatch.server import CloudWatch
 from awsdoubles.ec2.server import Ec2
 from awsdoubles.ecs.server import Ecs
 from awsdoubles.elasticmq import ElasticMq
@@ -108,10 +109,24 @@ class Aws:
         return int(found[names[0]]), int(found[names[1]])
 
     def environment(
-        self, gateway_url: str, sqs_url: str = "", *, ec2_url: str = "", ecs_url: str = ""
+        self,
+        gateway_url: str,
+        sqs_url: str = "",
+        *,
+        ec2_url: str = "",
+        ecs_url: str = "",
+        cloudwatch_url: str = "",
     ) -> dict[str, str]:
         """The variables of a process that is to use these doubles."""
-        return environment(self.url, gateway_url, sqs_url, self.region, ec2_url=ec2_url, ecs_url=ecs_url)
+        return environment(
+            self.url,
+            gateway_url,
+            sqs_url,
+            self.region,
+            ec2_url=ec2_url,
+            ecs_url=ecs_url,
+            cloudwatch_url=cloudwatch_url,
+        )
 
     def _name(self, kind: str) -> str:
         self._made += 1
@@ -165,6 +180,13 @@ def ec2() -> Iterator[Ec2]:
 def ecs() -> Iterator[Ecs]:
     """An ECS double of this test, without clusters."""
     with Ecs() as double:
+        yield double
+
+
+@pytest.fixture
+def cloudwatch() -> Iterator[CloudWatch]:
+    """A CloudWatch double of this test, without datapoints."""
+    with CloudWatch() as double:
         yield double
 
 

@@ -109,11 +109,11 @@ def test_the_variables_lead_boto3_to_the_doubles(folder: Path) -> None:
 def test_a_stack_that_lost_a_process_starts_anew(folder: Path) -> None:
     assert run(folder, "up").returncode == 0
     stack = Stack(folder)
-    assert sorted(stack.alive()) == ["ec2", "ecs", "ministack", "storagegateway"]
+    assert sorted(stack.alive()) == ["cloudwatch", "ec2", "ecs", "ministack", "storagegateway"]
     next(p for p in processes(folder) if "ministack.app" in p.cmdline()).kill()
     while stack.running():
         pass
-    assert stack.alive() == ["storagegateway", "ec2", "ecs"]
+    assert stack.alive() == ["storagegateway", "ec2", "ecs", "cloudwatch"]
     assert "ready in" in run(folder, "up").stdout
     assert stack.running()
 
