@@ -22,7 +22,14 @@ from caretaker.s3refresh import queue_view
 from fuzz import awssamples
 from fuzz.making import MIB, Subject, of_json, prepared, sound
 
-_SCALARS: Final = {str: "x", int: 1, bool: True, datetime: "2026-01-01T00:00:00Z", Any: {"x": "x"}}
+_SCALARS: Final = {
+    str: "x",
+    int: 1,
+    float: 1.5,
+    bool: True,
+    datetime: "2026-01-01T00:00:00Z",
+    Any: {"x": "x"},
+}
 
 
 def sample_of(form: Any) -> Any:

@@ -56,7 +56,7 @@ RESOURCE: Final = one_of(
 STATUS: Final = Label(re.compile(r"[1-5]\d\d|<error>"), "the HTTP status, or `<error>` without an answer")
 # Words of a refusal or of an answer: bounded by obs/series.py.
 WORD: Final = re.compile(r"other|[A-Za-z][\w./]{0,79}")
-SERVICE: Final = one_of("sqs", "sts", "ec2", "ecs", "autoscaling", "storagegateway")
+SERVICE: Final = one_of("sqs", "sts", "ec2", "ecs", "autoscaling", "storagegateway", "cloudwatch")
 OPERATION: Final = Label(re.compile(r"[A-Z][A-Za-z]{1,60}"), "the call's name, such as `ReceiveMessage`")
 AWS_CODE: Final = Label(
     re.compile(rf"<error>|{WORD.pattern}"),

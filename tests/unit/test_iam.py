@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from botocore import xform_name
 
+from caretaker.aws.cloudwatch import CloudWatch
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.response_check import Sts
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator" / "caretaker"
 SERVICES: dict[str, type] = {
     "autoscaling": AutoScaling,
+    "cloudwatch": CloudWatch,
     "ec2": Ec2,
     "ecs": Ecs,
     "sqs": Sqs,

@@ -15,6 +15,7 @@ from typing import Any, Self, cast
 from weakref import WeakValueDictionary
 
 from caretaker.aws.bucket import Limiter
+from caretaker.aws.cloudwatch import CloudWatch
 from caretaker.aws.connections import Hooks, RequestBlocked
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
@@ -89,6 +90,10 @@ class Aws:
     def autoscaling(self, client_key: ClientKey) -> AutoScaling:
         """Auto Scaling for a client key of service autoscaling."""
         return cast(AutoScaling, _Operations(self, client_key, "autoscaling"))
+
+    def cloudwatch(self, client_key: ClientKey) -> CloudWatch:
+        """CloudWatch for a client key of service cloudwatch."""
+        return cast(CloudWatch, _Operations(self, client_key, "cloudwatch"))
 
     def ec2(self, client_key: ClientKey) -> Ec2:
         """EC2 for a client key of service ec2."""

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, Required, TypedDict
 
 import msgspec
 
+from caretaker.aws.cloudwatch import CloudWatch
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.services import api_name
@@ -44,7 +45,7 @@ class Sts(Protocol):
 
 # AwsError.code of every response that cannot be read.
 UNREADABLE: Final = "UnreadableAnswer"
-PROTOCOLS: Final = (AutoScaling, Ec2, Ec2Writer, Ecs, Sqs, StorageGateway, Sts)
+PROTOCOLS: Final = (AutoScaling, CloudWatch, Ec2, Ec2Writer, Ecs, Sqs, StorageGateway, Sts)
 
 
 def _response_types() -> dict[str, Any]:

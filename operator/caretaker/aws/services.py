@@ -49,6 +49,9 @@ _POLICIES: Final = {
     # Each look has its number of calls, and a backoff of its own. Of clusters 50 reads at once, 20 a second,
     # of services more (Amazon ECS API reference, "Request throttling").
     "ecs": Policy(attempts=1, rate=Rate(20, 50)),
+    # Each reader has a backoff of its own, and each metric that is asked for is charged for. 50 a second
+    # (Amazon CloudWatch user guide, "CloudWatch service quotas"), shared with every dashboard of the account.
+    "cloudwatch": Policy(attempts=1, rate=Rate(5, 10)),
     # Its limits are not published, and are shared with the autoscalers of the groups.
     "autoscaling": Policy(rate=Rate(5, 20)),
 }

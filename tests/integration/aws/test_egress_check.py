@@ -72,7 +72,7 @@ async def test_nor_metadata_services_and_the_api_server(monkeypatch: pytest.Monk
     assert (await refused(aws, at(f"http://{host}/"))).code == "AddressRefused"
 
 
-@pytest.mark.parametrize("service", ["storagegateway", "ec2", "ecs", "sts", "autoscaling"])
+@pytest.mark.parametrize("service", ["storagegateway", "ec2", "ecs", "sts", "autoscaling", "cloudwatch"])
 async def test_the_rule_is_every_services(fake: FakeAws, service: str) -> None:
     methods = {
         "storagegateway": "list_file_shares",
@@ -80,6 +80,7 @@ async def test_the_rule_is_every_services(fake: FakeAws, service: str) -> None:
         "ecs": "list_clusters",
         "sts": "get_caller_identity",
         "autoscaling": "describe_auto_scaling_groups",
+        "cloudwatch": "list_metrics",
     }
     async with reaching() as aws:
         with pytest.raises(AwsError) as raised:

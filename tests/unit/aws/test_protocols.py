@@ -10,6 +10,7 @@ import pytest
 from botocore import xform_name
 from botocore.model import ServiceModel
 
+from caretaker.aws.cloudwatch import CloudWatch
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.response_check import Sts
@@ -19,6 +20,7 @@ from testing.servicemodels import service_model
 
 SERVICES: dict[str, type] = {
     "autoscaling": AutoScaling,
+    "cloudwatch": CloudWatch,
     "ec2": Ec2,
     "ecs": Ecs,
     "sqs": Sqs,
@@ -67,7 +69,14 @@ def test_a_result_has_the_operations_members(service: str, method: str) -> None:
 
 
 # The Python types that botocore returns for the types of AWS's service models.
-SCALARS = {"string": str, "integer": int, "long": int, "boolean": bool, "timestamp": datetime}
+SCALARS = {
+    "string": str,
+    "integer": int,
+    "long": int,
+    "double": float,
+    "boolean": bool,
+    "timestamp": datetime,
+}
 
 
 def agree(result: Any, shape: Any) -> None:

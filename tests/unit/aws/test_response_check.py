@@ -17,7 +17,7 @@ from caretaker.aws import response_check
 from caretaker.aws.response_check import PROTOCOLS, AssumeRoleResponse, fault_of
 from testing.servicemodels import service_model
 
-SERVICES = ("autoscaling", "ec2", "ecs", "sqs", "storagegateway", "sts")
+SERVICES = ("autoscaling", "cloudwatch", "ec2", "ecs", "sqs", "storagegateway", "sts")
 NAMES = {xform_name(name): name for service in SERVICES for name in service_model(service).operation_names}
 METHODS = [
     (name, method)
@@ -29,7 +29,7 @@ FORMS: dict[str, Any] = {
     NAMES[name]: typing.get_type_hints(method, include_extras=True)["return"] for name, method in METHODS
 }
 FORMS["AssumeRoleWithWebIdentity"] = AssumeRoleResponse
-EXAMPLES = {str: "x", int: 1, bool: True, datetime: datetime(2026, 1, 1, tzinfo=UTC), Any: "x"}
+EXAMPLES = {str: "x", int: 1, float: 1.5, bool: True, datetime: datetime(2026, 1, 1, tzinfo=UTC), Any: "x"}
 
 
 def whole(form: Any) -> Any:
@@ -118,6 +118,7 @@ def test_a_member_of_another_type_is_a_fault_that_quotes_nothing(operation: str)
         ("DescribeLaunchTemplateVersions", True),
         ("DescribeTags", True),
         ("GetInstanceMetadataDefaults", True),
+        ("GetMetricData", True),
         ("GetQueueAttributes", True),
         ("GetQueueUrl", True),
         ("DeleteMessageBatch", True),
