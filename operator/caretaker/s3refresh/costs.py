@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from caretaker.api.conditions import ConditionState
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.s3refresh import BucketStatus, CostSpec, CostStatus
+from caretaker.api.s3refresh import MAX_TARGETS, BucketStatus, CostSpec, CostStatus
 from caretaker.api.times import format_time, parse_time
 from caretaker.s3refresh.debounce import CLOCK_SKEW_SECONDS
 from caretaker.s3refresh.match import Share
@@ -35,6 +35,10 @@ RETRY_SECONDS: Final = (60.0, 6 * 3600.0)  # after calls that failed: the first 
 SHOWN: Final = 3
 PRICE_PATTERN: Final = r"^[0-9]{1,6}([.][0-9]{1,9})?$"
 _PRICE: Final = re.compile(PRICE_PATTERN)
+_AMOUNT: Final = re.compile(r"[0-9]{1,40}[.][0-9]{4}", re.ASCII)
+MOST_OBJECTS: Final = 2**53
+MOST_FAILURES: Final = 1000
+MAX_PROBLEM: Final = 1024  # characters
 NOT_ANSWERED: Final = "CloudWatch has not answered yet"
 NO_DATA: Final = (
     "CloudWatch has no NumberOfObjects of it of the last days: a new bucket has none for a day or two, and a "
@@ -89,14 +93,28 @@ def price_of(field: str, text: str) -> Decimal:
 
 def cost_of(objects: int, spec: CostSpec) -> Decimal:
     """Of one refresh of everything in a bucket. ValueError with the field."""
-    lists, price = math.ceil(objects / KEYS_PER_LIST), price_of("listPrice", spec.list_price)
+    lists, price = -(-objects // KEYS_PER_LIST), price_of("listPrice", spec.list_price)
     return (lists * price + objects * price_of("headPrice", spec.head_price)) / PRICED
 
 
 def known_cost(buckets: Iterable[BucketStatus], spec: CostSpec) -> Decimal | None:
     """Of one refresh of every target whose bucket is counted; None = none is."""
-    known = [cost_of(one.objects, spec) * one.targets for one in buckets if one.objects is not None]
+    known = [
+        cost_of(_within(one.objects, MOST_OBJECTS), spec) * _within(one.targets, MAX_TARGETS)
+        for one in buckets
+        if one.objects is not None
+    ]
     return sum(known, Decimal()) if known else None
+
+
+def _within(number: int, most: int) -> int:
+    """A number of a status that anybody may have written."""
+    return min(max(number, 0), most)
+
+
+def amount_of(text: str | None) -> float | None:
+    """An amount of a status; None where there is none."""
+    return float(text) if text and _AMOUNT.fullmatch(text) else None
 
 
 def budget_of(spec: CostSpec) -> Decimal | None:
@@ -147,8 +165,9 @@ def decode(status: BucketStatus, now: float) -> Count:
     asked_at = parse_time(status.asked_at) or 0.0
     if asked_at > now + CLOCK_SKEW_SECONDS:
         asked_at = 0.0
-    objects = status.objects if status.objects is not None and status.objects >= 0 else None
-    return Count(asked_at, objects, parse_time(status.counted_at) or 0.0, status.failures, status.problem)
+    objects = None if status.objects is None else _within(status.objects, MOST_OBJECTS)
+    failures = _within(status.failures, MOST_FAILURES)
+    return Count(asked_at, objects, parse_time(status.counted_at) or 0.0, failures, status.problem)
 
 
 def encode(place: Place, targets: int, count: Count, now: float) -> BucketStatus:
@@ -165,13 +184,18 @@ def encode(place: Place, targets: int, count: Count, now: float) -> BucketStatus
         format_time(count.counted_at) if objects is not None else None,
         format_time(count.asked_at) if count.asked_at else None,
         count.failures,
-        problem,
+        problem[:MAX_PROBLEM],
     )
 
 
 def newer(old: Count, found: Count | None) -> Count:
-    """The later of the two; one without objects after a failure keeps those of the other."""
-    if found is None or found.asked_at < old.asked_at:
+    """The later of the two; but an answer counts for its day, before a call that is not answered. One without
+    objects after a failure keeps those of the other."""
+    if found is None:
+        return old
+    if old.failures and not found.failures and found.due_at() > old.asked_at:
+        return found
+    if found.asked_at < old.asked_at:
         return old
     if found.failures and found.objects is None:
         return replace(found, objects=old.objects, counted_at=old.counted_at)
@@ -227,9 +251,10 @@ def view_of(inputs: CostInput, shares: Iterable[Share], found: Callable[[Place],
 
 def status_of(spec: CostSpec, buckets: Iterable[BucketStatus], own_interval: float) -> CostStatus:
     """status.cost of these buckets."""
-    every = tuple(sorted(buckets, key=lambda one: (one.region, one.bucket)))
+    every = tuple(sorted(buckets, key=lambda one: (one.region, one.bucket)))[:MAX_TARGETS]
     cost, allowed = known_cost(every, spec), allowed_interval(spec, every)
-    largest = max((one.objects for one in every if one.objects is not None), default=None)
+    counted = [_within(one.objects, MOST_OBJECTS) for one in every if one.objects is not None]
+    largest = max(counted, default=None)
     return CostStatus(
         every,
         None if cost is None else money(cost),

@@ -178,14 +178,18 @@ class Reader:
         spec, meta, before = read.spec, read.meta, read.status.cost
         if spec is not None and spec.cost is None:
             return CostView()
-        if spec is None or spec.cost is None or setup.config is None or self._shared.stopping:
+        if spec is None or spec.cost is None:
             return CostView(before)
+        own = seconds_of("debounce.minInterval", spec.debounce.min_interval)
+        if setup.config is None or self._shared.stopping:
+            kept = before.buckets if before is not None else ()
+            return CostView(costs.status_of(spec.cost, kept, own))
         inputs = CostInput(
             spec.cost,
             before,
             time.time(),
             target_type_of(spec).named_buckets,
-            seconds_of("debounce.minInterval", spec.debounce.min_interval),
+            own,
             discovery.complete,
             self._of.scale,
         )

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.api.s3refresh import CostStatus
 from caretaker.obs.series import makers
+from caretaker.s3refresh.costs import amount_of
 from caretaker.s3refresh.debounce import NOT_MADE, UNKNOWN, TargetState
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 
@@ -91,10 +92,11 @@ class S3RefreshMetrics:
 
     def costs(self, name: tuple[str, str], cost: CostStatus | None, interval: float) -> None:
         """Set the cost of the resource's refreshes, and the interval by its budget; None = no spec.cost."""
-        if cost is None or cost.refresh_cost is None:
+        amount = amount_of(cost.refresh_cost) if cost is not None else None
+        if amount is None:
             self.cost.remove(*name)
         else:
-            self.cost.labels(*name).set(float(cost.refresh_cost))
+            self.cost.labels(*name).set(amount)
         if cost is None:
             self.interval.remove(*name)
         else:

@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 FIELD: Final = "spec.cost"
 WINDOW_DAYS: Final = 3  # before today, in which the newest figure lies
-MOST_OBJECTS: Final = 2.0**53
 _FINE: Final = ("", "Complete", "PartialData")
 
 
@@ -79,6 +78,10 @@ class ObjectCounts:
         `clients` by region; `on_news` is called once there is an answer."""
         mine: dict[str, dict[str, Count]] = {}
         for place, count in due.items():
+            made = self._made.get((signer, place))
+            if made is not None and not made.failures and made.due_at() > count.asked_at:
+                on_news()  # answered since the pass began
+                continue
             waiting = self._waiting.setdefault((signer, place), [])
             waiting.append(on_news)
             if len(waiting) == 1:
@@ -165,4 +168,4 @@ def _count(results: Sequence[MetricDataResult], now: float) -> Count:
 
 
 def _fits(value: float) -> bool:
-    return math.isfinite(value) and 0 <= value <= MOST_OBJECTS
+    return math.isfinite(value) and 0 <= value <= costs.MOST_OBJECTS

@@ -113,6 +113,26 @@ async def test_cloudwatch_is_asked_once_a_day_also_after_kills_and_not_without_s
     assert (call["operation"], call["region"], call["code"]) == ("GetMetricData", "eu-west-1", "")
 
 
+async def test_an_operator_that_dies_at_a_call_asks_again_after_a_backoff(
+    place: Refreshing, process: OperatorProcess, cloudwatch: CloudWatch
+) -> None:
+    """Neither never nor at once: what is on record is a call that failed."""
+    cloudwatch.control.fault("delay", seconds=30)
+    resource, share, bucket = await watched(place, cost={})
+    put(cloudwatch, bucket, 1_000_000)
+    await place.until(lambda: bool(cloudwatch.control.calls()), "CloudWatch is asked")
+    process.kill9()
+    (recorded,) = cost(await resource.get())["buckets"]
+    assert (recorded["failures"], recorded["problem"]) == (1, "CloudWatch has not answered yet")
+    process.start()
+    await place.put(bucket, "a/1")
+    await place.fresh(share)
+    found = await resource.when(answered)
+    assert is_true(found, "Estimated")
+    first, second = cloudwatch.control.calls()
+    assert second["at"] - first["at"] >= 5, "a minute, in this time scale"
+
+
 async def test_a_cloudwatch_that_refuses_delays_no_refresh_and_is_asked_again(
     place: Refreshing, cloudwatch: CloudWatch
 ) -> None:

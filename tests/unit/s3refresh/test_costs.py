@@ -168,6 +168,43 @@ def test_an_answer_that_is_lost_is_a_failure_and_not_the_next_call() -> None:
     assert calls == 12, "after 1, 2, 4 ... minutes, at most 6 hours"
 
 
+def test_an_answer_of_the_day_counts_before_a_later_call_without_one() -> None:
+    """Another resource's answer came in while this pass recorded its own call."""
+    asked = viewed()
+    earlier = Count(NOW - 5, 7, NOW - DAY)
+    view = viewed(before=asked.status, counts={MEDIA: earlier}, now=NOW + 1)
+    assert (the_bucket(view).objects, view.due) == (7, {})
+    yesterday = Count(NOW - DAY, 7, NOW - DAY)
+    assert the_bucket(viewed(before=asked.status, counts={MEDIA: yesterday}, now=NOW + 1)).objects is None
+
+
+def test_numbers_that_anybody_may_have_written_are_bounded() -> None:
+    odd = BucketStatus("media", "eu-west-1", 10**400, 10**4000, format_time(NOW), format_time(NOW), 10**400)
+    status = CostStatus((odd, replace(odd, bucket="b", objects=-5, failures=-(10**400))), "x" * 99)
+    found = costs.widened(DebounceOptions(), budget("0.000000001"), status)
+    assert found.min_interval == DAY
+    view = viewed(share(), share("share-2", "b"), before=status, now=NOW + 1, spec=budget("1"))
+    assert view.status is not None
+    assert [one.objects for one in view.status.buckets] == [0, 2**53]
+    assert len(view.status.refresh_cost or "") < 64
+    assert (costs.amount_of("x" * 99), costs.amount_of(None), costs.amount_of("0.4050")) == (
+        None,
+        None,
+        0.405,
+    )
+
+
+def test_a_record_has_room_for_every_bucket_that_is_written() -> None:
+    many = [share(f"share-{n}", f"b{n}") for n in range(100)]
+    first = viewed(*many)
+    assert first.status is not None
+    assert len(first.status.buckets) == 64
+    others = [share(f"share-{n}", f"c{n}") for n in range(64)]
+    mixed = viewed(*others, before=first.status, complete=False)
+    assert mixed.status is not None
+    assert len(mixed.status.buckets) == 64
+
+
 def test_a_failure_keeps_the_last_count_and_tells_why() -> None:
     counted = viewed(counts={MEDIA: MILLION})
     failed = Count(NOW + DAY, failures=1, problem="spec.cost: AccessDenied")

@@ -129,6 +129,17 @@ async def test_one_call_for_the_buckets_of_a_region_and_for_all_who_wait() -> No
     assert other_namespace.objects == 5
 
 
+async def test_an_answer_that_came_since_the_pass_began_is_enough() -> None:
+    counts, client = ObjectCounts(), Played()
+    client.put("media", (TODAY, 5))
+    await asked(counts, client, due("media"))
+    later = {MEDIA: Count(NOW + 1, failures=1)}
+    assert await asked(counts, client, later) == {MEDIA: Count(NOW, 5, TODAY)}
+    assert len(client.calls) == 1
+    await asked(counts, client, {MEDIA: Count(NOW + DAY, failures=1)})
+    assert len(client.calls) == 2
+
+
 async def test_a_call_that_is_denied_is_a_failure_that_names_the_permission() -> None:
     client = Played()
     client.error = DENIED

@@ -209,7 +209,7 @@ def cost_lines(cost: CostStatus | None) -> list[str]:
     if cost is None:
         return []
     widened = f"; the budget makes minInterval {cost.min_interval}" if cost.min_interval else ""
-    return [f"cost: {summary(cost)}{widened}"]
+    return [one_line(f"cost: {summary(cost)}{widened}")]
 
 
 def _row(one: Outlook, now: float, *, wide: bool) -> list[str]:
