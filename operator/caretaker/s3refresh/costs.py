@@ -108,7 +108,7 @@ def known_cost(buckets: Iterable[BucketStatus], spec: CostSpec) -> Decimal | Non
 
 
 def _within(number: int, most: int) -> int:
-    """A number of a status that anybody may have written."""
+    """The number, bounded: another client may have written it into the status."""
     return min(max(number, 0), most)
 
 

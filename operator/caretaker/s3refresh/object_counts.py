@@ -116,8 +116,8 @@ class ObjectCounts:
             key = signer, (region, bucket)
             failed = Count(count.asked_at, failures=count.failures, problem=problem)
             self._made[key] = _with_failures(found.get(bucket, failed), count.failures)
-            for tell in {id(one): one for one in self._waiting.pop(key, [])}.values():
-                tell()
+            for notify in self._waiting.pop(key, []):
+                notify()
 
 
 def _with_failures(found: Count, failures: int) -> Count:
