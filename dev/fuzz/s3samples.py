@@ -18,6 +18,7 @@ REFRESH: Final[dict[str, Any]] = {
     "debounce": {"quietPeriod": "10s", "maxDelay": "2m", "minInterval": "1m"},
     "retry": {"initial": "30s", "max": "10m"},
     "resync": {"interval": "24h"},
+    "cost": {"listPrice": "0.005", "headPrice": "0.0004", "maxEstimatedCostPerDay": "2.50"},
 }
 _WAITS: Final[dict[str, Any]] = {
     "since": "2027-01-15T07:59:00.000001Z",
@@ -40,6 +41,23 @@ REFRESH_STATUS: Final[dict[str, Any]] = {
         "refreshAt": "2027-01-15T07:59:00Z",
         "foldersAt": "2027-01-15T07:59:00Z",
         "doneAt": "2027-01-15T07:59:00Z",
+    },
+    "cost": {
+        "refreshCost": "0.4050",
+        "refreshSeconds": 182,
+        "minInterval": "4h52m",
+        "buckets": [
+            {
+                "bucket": "media",
+                "region": "eu-west-1",
+                "targets": 1,
+                "objects": 1000000,
+                "countedAt": "2027-01-14T00:00:00Z",
+                "askedAt": "2027-01-15T07:00:00Z",
+                "failures": 1,
+                "problem": "why",
+            }
+        ],
     },
     "targets": [
         {

@@ -18,7 +18,7 @@ from caretaker.api.conditions import ObjectRef
 from caretaker.api.daemontask import Result, Status
 from caretaker.api.grants import Grants, refusals
 from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
-from caretaker.api.s3refresh import Filter
+from caretaker.api.s3refresh import CostSpec, Filter
 from caretaker.cli import manifest
 from caretaker.cli.common import CommandError
 from caretaker.daemontask import cron_calendar, results
@@ -41,7 +41,7 @@ from caretaker.obs import log
 from caretaker.obs.series import LabelLimiter
 from caretaker.runtime.events import cut, event_name
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import envelope, folders, match
+from caretaker.s3refresh import costs, envelope, folders, match
 from caretaker.s3refresh import plan as refresh_plan
 from caretaker.s3refresh import resource as s3_resource
 from caretaker.s3refresh.match import Share
@@ -218,6 +218,11 @@ def _refresh(spec: bytes) -> Any:
 def _refresh_status(status: bytes) -> Any:
     """The record of every target, as a pass reads it."""
     found = s3_resource.read(s3_resource.RawRefresh(META, EMPTY, msgspec.Raw(sound(status))), registry().spec)
+    cost = found.status.cost
+    if cost is not None:
+        spec = CostSpec(max_estimated_cost_per_day="2")
+        costs.widened(found.options, spec, cost)
+        costs.view_of(costs.CostInput(spec, cost, fleet.NOW, complete=False), (), lambda _: None)
     return [s3_resource.decode_target(one, fleet.NOW) for one in found.status.targets]
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import yaml
 
+from awsdoubles.cloudwatch.control import Control as CloudWatchControl
 from awsdoubles.envelopes import Queue, Wiring
 from awsdoubles.gateway.control import Control
 from testbed.admin import Json, path
@@ -23,6 +24,8 @@ FOLDERS: Final = ("2026/11/20", "2026/11/21", "reports/daily")
 BUCKET: Final = "media"
 QUEUE: Final = "media-events"
 WRITERS: Final = 8
+COUNTED: Final = 3000  # objects of the bucket by CloudWatch, as of yesterday
+DAY: Final = 24 * 3600
 PLURAL: Final = "s3aggregatedrefreshes"
 QUIET: Final = "3s"
 
@@ -47,6 +50,10 @@ class _Place:
         self._wiring.connect(BUCKET, self.queue)
         self.control.settings(completion_queue=self.queue.url)
         self.share = self.control.add_share(self.control.add_gateway(), bucket=BUCKET)
+        dimensions = {"BucketName": BUCKET, "StorageType": "AllStorageTypes"}
+        yesterday = time.time() // DAY * DAY - DAY
+        cloudwatch = CloudWatchControl(variables["AWS_ENDPOINT_URL_CLOUDWATCH"])
+        cloudwatch.put("AWS/S3", "NumberOfObjects", dimensions, [(yesterday, COUNTED)])
 
     def close(self) -> None:
         self._wiring.close()
@@ -102,6 +109,12 @@ async def _show(stage: Stage, place: _Place) -> str:
     shown = await asyncio.to_thread(place.shown)
     stage.say(
         f"the share shows {shown} of {OBJECTS}, {seconds:.0f} s after the first upload; CaughtUp is True"
+    )
+    found = await stage.admin.wait_for(url, lambda r: _condition(r, "CostEstimated"), STEP_SECONDS)
+    cost = found["status"]["cost"]["refreshCost"]
+    stage.say(
+        f"CloudWatch counts {COUNTED} objects in {BUCKET}: a refresh of everything would cost at most"
+        f" ${cost} (spec.cost, caretaker status); this one listed {len(folders)} folders"
     )
     return f"{OBJECTS} events, 1 refresh of {len(folders)} folders, listing fresh"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from awsdoubles.cloudwatch.server import CloudWatch
 from awsdoubles.gateway.server import StorageGateway
 from caretaker.aws.services import iam_action
 from fakes.apiserver import FakeApiServer
@@ -39,6 +40,7 @@ async def refreshing(
     namespace: str,
     aws: Aws,
     storage_gateway: StorageGateway,
+    cloudwatch: CloudWatch,
     tmp_path: Path,
 ) -> AsyncIterator[tuple[OperatorProcess, Refreshing]]:
     """The operator as a service account that has the documented role and no other, with doubles of AWS;
@@ -53,7 +55,7 @@ async def refreshing(
     process = refresher(
         config,
         tmp_path,
-        aws.environment(storage_gateway.url),
+        aws.environment(storage_gateway.url, cloudwatch_url=cloudwatch.url),
         namespace=namespace,
         args=(*grants(tmp_path), *flags, "--egress-allow", "127.0.0.1,http://127.0.0.1"),
         allowed=KOPF,
@@ -88,6 +90,7 @@ async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_r
             "endpointURLs": {"sts": aws.url},
         },
         target={"storageGateway": {"shares": {"discover": {}}, "completion": {"queueURL": ends.url}}},
+        cost={},
         onDelete="Flush",
     )
     await resource.condition("Ready")

@@ -195,6 +195,25 @@ def refreshes(cluster: Any) -> Iterator[Objects]:
             "Duplicate value",
             id="a prefix twice",
         ),
+        # What it costs.
+        pytest.param(
+            refresh(cost={"listPrice": "free"}),
+            "spec.cost.listPrice",
+            'must be an amount such as "0.005"',
+            id="a price that is no amount",
+        ),
+        pytest.param(
+            refresh(cost={"maxEstimatedCostPerDay": "-1"}),
+            "spec.cost.maxEstimatedCostPerDay",
+            'must be an amount such as "2.50"',
+            id="a budget below nothing",
+        ),
+        pytest.param(
+            refresh(cost={"maxEstimatedCostPerDay": 2}),
+            "spec.cost.maxEstimatedCostPerDay",
+            "must be of type string",
+            id="a budget that is no text",
+        ),
         # When.
         pytest.param(
             refresh(debounce={"quietPeriod": "11m"}),

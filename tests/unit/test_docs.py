@@ -234,7 +234,8 @@ FINE: dict[type, set[str]] = {
     RefreshReason: {
         *(RefreshReason.CONSUMING, RefreshReason.STARTING, RefreshReason.SUSPENDED, RefreshReason.REACHABLE),
         *(RefreshReason.NOT_CHECKED, RefreshReason.RESOLVED, RefreshReason.WAITING),
-        *(RefreshReason.REFRESHING, RefreshReason.UP_TO_DATE),
+        *(RefreshReason.REFRESHING, RefreshReason.UP_TO_DATE, RefreshReason.ESTIMATED),
+        RefreshReason.INTERVAL_WIDENED,
     },
     EcsReason: {
         *(EcsReason.IN_STEP, EcsReason.STARTING, EcsReason.SUSPENDED, EcsReason.ACCEPTED),

@@ -76,7 +76,7 @@ KINDS = (
         "s3aggregatedrefresh.json",
         "s3refresh",
         "sqs:ReceiveMessage",
-        frozenset({"FindFileShares"}),
+        frozenset({"FindFileShares", "CountObjects"}),
         frozenset({"kms:Decrypt"}),
     ),
     Kind(

@@ -39,6 +39,12 @@ METRICS: Final = {
     "caretaker_s3refresh_queue_messages": Metric(
         "Messages pile up, or end in the dead-letter queue.", {**OBJECT, "state": one_of(*QUEUE_STATES)}
     ),
+    "caretaker_s3refresh_estimated_refresh_cost": Metric(
+        "The bill grows: what a refresh of everything costs at most.", OBJECT
+    ),
+    "caretaker_s3refresh_min_interval_seconds": Metric(
+        "Files show late: how long the budget of `spec.cost` lets changes wait.", OBJECT
+    ),
     "caretaker_s3refresh_lag_seconds": Metric("How late refreshes are, and whether that changes."),
     "caretaker_s3refresh_refreshes_total": Metric(
         "Calls fail, or are refused.", {"result": one_of("Accepted", "Failed", "Unknown")}

@@ -56,6 +56,19 @@ data "aws_iam_policy_document" "s3aggregatedrefresh" {
     ]
     resources = ["arn:aws:storagegateway:${var.region}:${var.account_id}:share/*"]
   }
+
+  # Only for spec.cost.
+  statement {
+    sid       = "CountObjects"
+    actions   = ["cloudwatch:GetMetricData"]
+    resources = ["*"]
+
+    condition {
+      test     = "StringEquals"
+      variable = "aws:RequestedRegion"
+      values   = [var.region]
+    }
+  }
 }
 
 resource "aws_iam_role" "s3aggregatedrefresh" {

@@ -30,6 +30,7 @@ TARGETS_RESOLVED: Final = "TargetsResolved"
 CAUGHT_UP: Final = "CaughtUp"
 MALFORMED_MESSAGES: Final = "MalformedMessages"
 INVALID_REQUEST: Final = "InvalidRequest"
+COST_ESTIMATED: Final = "CostEstimated"
 
 # IMDSPolicy's own.
 PERMISSION_OK: Final = "PermissionOK"
@@ -149,6 +150,11 @@ class RefreshReason:
     UNREADABLE: Final = "Unreadable"
     PERMISSION_DENIED: Final = "PermissionDenied"
     INVALID_ANNOTATION: Final = "InvalidAnnotation"
+    # Of spec.cost.
+    ESTIMATED: Final = "Estimated"
+    INTERVAL_WIDENED: Final = "IntervalWidened"
+    OVER_BUDGET: Final = "OverBudget"
+    COST_UNKNOWN: Final = "CostUnknown"
 
 
 class PolicyReason:

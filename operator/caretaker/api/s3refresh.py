@@ -63,6 +63,14 @@ class Resync(Wire, frozen=True):
     interval: str = "0s"
 
 
+class CostSpec(Wire, frozen=True):
+    """The estimate of costs. Prices of 1,000 requests are text, which s3refresh/costs.py reads."""
+
+    list_price: str = "0.005"
+    head_price: str = "0.0004"
+    max_estimated_cost_per_day: str | None = None
+
+
 class TargetSpec(Wire, frozen=True):
     """The target of refreshes: exactly one member. Each is declared by the module that refreshes it;
     s3refresh/targets/__init__.py has the Spec with all of them."""
@@ -86,6 +94,7 @@ class Spec(Wire, frozen=True):
     debounce: Debounce = Debounce()
     resync: Resync = Resync()
     retry: Retry = Retry()
+    cost: CostSpec | None = None
     on_delete: Literal["Discard", "Flush"] = "Discard"
 
 
@@ -185,6 +194,28 @@ class TargetStatus(Wire, frozen=True):
     failure: FailureStatus | None = None
 
 
+class BucketStatus(Wire, frozen=True):
+    """The objects of one bucket by CloudWatch, as last asked for."""
+
+    bucket: str
+    region: str
+    targets: int = 1
+    objects: int | None = None
+    counted_at: str | None = None
+    asked_at: str | None = None
+    failures: int = 0
+    problem: str = ""
+
+
+class CostStatus(Wire, frozen=True, omit_defaults=False):
+    """What refreshes cost at most."""
+
+    buckets: tuple[BucketStatus, ...] = ()
+    refresh_cost: str | None = None
+    refresh_seconds: int | None = None
+    min_interval: str | None = None
+
+
 class Status(Wire, frozen=True, omit_defaults=False):
     """S3AggregatedRefresh status."""
 
@@ -192,6 +223,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     conditions: tuple[Condition, ...] = ()
     queue: QueueStatus = QueueStatus()
     requests: RequestsStatus | None = None
+    cost: CostStatus | None = None
     targets: tuple[TargetStatus, ...] = ()
 
 

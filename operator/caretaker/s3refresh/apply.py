@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from caretaker.aws.identity import ClientKey
 from caretaker.kube.errors import or_none
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.controller import Conflict
@@ -26,6 +27,7 @@ from caretaker.s3refresh.concurrency import (
 from caretaker.s3refresh.conditions import queue_of
 from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.metrics import count
+from caretaker.s3refresh.object_counts import Signer
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh
 from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import Plan, Snapshot
@@ -124,7 +126,11 @@ class Writer:
             now, clock, types = time.time(), time.monotonic(), registry().spec
 
             def recorded(raw: RawRefresh) -> tuple[TargetState, ...]:
-                return resource.targets_of(resource.read(raw, types), now)
+                read, meta = resource.read(raw, types), raw.metadata
+                if read.spec is not None:
+                    signer = Signer.of(read.spec.aws, meta.namespace)
+                    self._shared.counts.recall(meta.namespace, signer, read.status.cost, now)
+                return resource.targets_of(read, now)
 
             every, _ = await self._of.client.list(
                 S3_AGGREGATED_REFRESH.path(self._of.namespace),
@@ -178,9 +184,25 @@ class Writer:
         memory.inherited = memory.inherited and not snapshot.queue.late
         worker.inspector.dead = queue_view.uncovered(queue_of(snapshot)) > 0
         worker.settle(plan, taken.results)
+        self._count(key, snapshot)
         memory.matched = count(self._of.metrics, taken, plan, memory.matched)
         if over:
             await self._release(key)
+
+    def _count(self, key: Key, snapshot: Snapshot) -> None:
+        """Ask CloudWatch for the buckets that are due, now that this is on record."""
+        spec, meta, due = snapshot.read.spec, snapshot.read.meta, snapshot.cost.due
+        if spec is None or self._shared.stopping or not due:
+            return
+        keys, user = snapshot.setup.keys, resource.user_of(meta)
+        clients = {
+            region: self._of.aws.cloudwatch(
+                ClientKey.of(spec.aws, "cloudwatch", keys, region=region, user=user)
+            )
+            for region, _ in due
+        }
+        signer = Signer.of(spec.aws, meta.namespace)
+        self._shared.counts.ask(signer, clients, due, partial(self._of.add, key))
 
     async def _release(self, key: Key) -> None:
         """Take our finalizer off: the resource goes."""
@@ -217,6 +239,7 @@ class Writer:
         workers, shared.workers = list(shared.workers.values()), {}
         await asyncio.gather(*(worker.end() for worker in workers))
         await shared.queues.close()
+        await shared.counts.stop()
         shared.claims.clear()
         self._of.metrics.clear()
         shared.limiter, self._recalled, shared.stopping = ConcurrencyLimiter(), asyncio.Event(), False

@@ -14,6 +14,7 @@ from caretaker.api.conditions import Condition, ConditionState
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import MAX_TARGETS, QueueStatus, Status
 from caretaker.aws.errors import AwsError, ErrorClass
+from caretaker.s3refresh import costs
 from caretaker.s3refresh.debounce import BUSY, TargetState
 from caretaker.s3refresh.queue_view import MOST_IN_FLIGHT, NEAR_MOST_IN_FLIGHT, status_of, uncovered
 from caretaker.s3refresh.resource import FINALIZER
@@ -74,6 +75,9 @@ def conditions_of(snapshot: Snapshot, plan: Plan) -> Iterable[Condition]:
         yield condition(c.STALLED, "True", reason, message)
     elif status != "True":
         yield condition(c.RECONCILING, "True", reason, message)
+    spec, cost = snapshot.read.spec, snapshot.cost.status
+    if spec is not None and spec.cost is not None and cost is not None:
+        yield condition(c.COST_ESTIMATED, *costs.condition_of(spec.cost, cost))
     if snapshot.reception.malformed:
         text = f"messages of the last hour could not be read, the latest: {snapshot.reception.malformed}"
         yield condition(c.MALFORMED_MESSAGES, "True", Reason.UNREADABLE, text)

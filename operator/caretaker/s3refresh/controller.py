@@ -109,6 +109,8 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
         inputs = snapshot.plan_input
         if not inputs.suspended and waiting_of(plan, inputs.discovery.by_id, inputs.now):
             delays.append(SLOT_SECONDS * self._scale)
+        if snapshot.cost.wake:
+            delays.append(max(snapshot.cost.wake - now, MIN_DELAY))
         if snapshot.more:
             delays.append(MIN_DELAY)
         return Next(delay=min(delays, default=None))

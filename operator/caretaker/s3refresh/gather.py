@@ -15,18 +15,21 @@ import msgspec
 from msgspec.structs import replace
 
 from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.api.durations import seconds_of
 from caretaker.api.s3refresh import Filter, Spec, TargetStatus
 from caretaker.kube.errors import ApiError, or_none
 from caretaker.registry import INSTALL_CRDS, S3_AGGREGATED_REFRESH
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
-from caretaker.s3refresh import queue_view, resource
+from caretaker.s3refresh import costs, queue_view, resource
 from caretaker.s3refresh.admission import access_of
 from caretaker.s3refresh.annotation_requests import RefreshRequests, read_requests
 from caretaker.s3refresh.concurrency import GATEWAY_SECONDS, OTHERS_SECONDS, busy_of
 from caretaker.s3refresh.conditions import regained
+from caretaker.s3refresh.costs import CostInput, CostView
 from caretaker.s3refresh.credentials import max_age
 from caretaker.s3refresh.match import EventMatcher, Matches, by_bucket, joined
+from caretaker.s3refresh.object_counts import Signer
 from caretaker.s3refresh.options import at_once
 from caretaker.s3refresh.queue_view import QueueView
 from caretaker.s3refresh.receiver import PASS_EVENTS
@@ -143,7 +146,12 @@ class Reader:
         came = await came.with_matches(read.spec, discovery)
         came = await came.joined(read.status.targets, time.time())
         came = replace(came, requests=await self._requests(key, read))
-        return self._snapshot(key, read, _state(worker, setup, read), setup, came)
+        cost = self._cost(read, setup, discovery)
+        if read.spec is not None:
+            counts = None if read.flushing else cost.status  # a budget holds no resource back that is to go
+            read = replace(read, options=resource.options_of(read.spec, self._of.scale, counts))
+        found = self._snapshot(key, read, _state(worker, setup, read), setup, came)
+        return replace(found, cost=cost)
 
     async def _requests(self, key: Key, read: ParsedRefresh) -> RefreshRequests:
         """The new requests; none where an older CRD would drop the record of them, and each pass would take
@@ -164,6 +172,31 @@ class Reader:
             return found
         lost = f"status.requests is not stored, so no request is taken: {INSTALL_CRDS}"
         return RefreshRequests(errors=(*found.errors, lost))
+
+    def _cost(self, read: ParsedRefresh, setup: Setup, discovery: Discovery) -> CostView:
+        """The costs of the targets; as recorded while the resource does nothing."""
+        spec, meta, before = read.spec, read.meta, read.status.cost
+        if spec is not None and spec.cost is None:
+            return CostView()
+        if spec is None or spec.cost is None:
+            return CostView(before)
+        own = seconds_of("debounce.minInterval", spec.debounce.min_interval)
+        if setup.config is None or self._shared.stopping:
+            kept = before.buckets if before is not None else ()
+            return CostView(costs.status_of(spec.cost, kept, own))
+        inputs = CostInput(
+            spec.cost,
+            before,
+            time.time(),
+            target_type_of(spec).named_buckets,
+            own,
+            discovery.complete,
+            self._of.scale,
+        )
+        signer = Signer.of(spec.aws, meta.namespace)
+        return costs.view_of(
+            inputs, discovery.shares, partial(self._shared.counts.found, meta.namespace, signer)
+        )
 
     async def resource(self, key: Key) -> RawRefresh | None:
         """None when it is gone, or going with nothing left to flush."""

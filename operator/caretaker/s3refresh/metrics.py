@@ -8,7 +8,9 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from caretaker.api.s3refresh import CostStatus
 from caretaker.obs.series import makers
+from caretaker.s3refresh.costs import amount_of
 from caretaker.s3refresh.debounce import BUSY, NOT_MADE, UNKNOWN, TargetState
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Snapshot
 
@@ -75,6 +77,31 @@ class S3RefreshMetrics:
             ("namespace", "name", "state"),
         )
 
+        self.cost = gauge(
+            "caretaker_s3refresh_estimated_refresh_cost",
+            "Cost of one refresh of everything in all targets of a resource with spec.cost, at most, in the "
+            "currency of its prices; absent while it is not known.",
+            ("namespace", "name"),
+        )
+        self.interval = gauge(
+            "caretaker_s3refresh_min_interval_seconds",
+            "Least time between two calls of a target of a resource with spec.cost, by its budget or "
+            "spec.debounce.minInterval.",
+            ("namespace", "name"),
+        )
+
+    def costs(self, name: tuple[str, str], cost: CostStatus | None, interval: float) -> None:
+        """Set the cost of the resource's refreshes, and the interval by its budget; None = no spec.cost."""
+        amount = amount_of(cost.refresh_cost) if cost is not None else None
+        if amount is None:
+            self.cost.remove(*name)
+        else:
+            self.cost.labels(*name).set(amount)
+        if cost is None:
+            self.interval.remove(*name)
+        else:
+            self.interval.labels(*name).set(interval)
+
     def show(self, name: tuple[str, str], dirty: int, due: float) -> None:
         """The waiting targets of the resource `name` (namespace, name), and until when; 0 = none waits."""
         self.dirty.labels(*name).set(dirty)
@@ -89,12 +116,13 @@ class S3RefreshMetrics:
         """Drop the series of a deleted resource. Does nothing if there are none."""
         self.dirty.remove(namespace, name)
         self.due.remove(namespace, name)
+        self.costs((namespace, name), None, 0.0)
         for state in STATES:
             self.queue.remove(namespace, name, state)
 
     def clear(self) -> None:
         """Drop the series of all resources."""
-        for gauge in (self.dirty, self.due, self.queue):
+        for gauge in (self.dirty, self.due, self.queue, self.cost, self.interval):
             gauge.clear()
 
 
@@ -103,6 +131,7 @@ def show(metrics: S3RefreshMetrics, snapshot: Snapshot, plan: Plan) -> None:
     name, queue = (snapshot.read.meta.namespace, snapshot.read.meta.name), snapshot.queue
     dirty = sum(target.dirty is not None for target in plan.targets)
     metrics.show(name, dirty, due(snapshot.plan_input, plan))
+    metrics.costs(name, snapshot.cost.status, snapshot.plan_input.options.min_interval)
     if queue.checked:
         metrics.messages(name, queue.visible, queue.in_flight, queue.dead_letters or 0)
 

@@ -21,6 +21,7 @@ from caretaker.api.s3refresh import Spec, SQSSource, Status
 from caretaker.api.times import format_micros, parse_time
 from caretaker.aws.identity import ClientKey, Keys, User
 from caretaker.registry import S3_AGGREGATED_REFRESH
+from caretaker.s3refresh import costs
 from caretaker.s3refresh.debounce import (
     MAX_MESSAGE,
     Claim,
@@ -84,7 +85,11 @@ class ParsedRefresh(msgspec.Struct, frozen=True):
     @property
     def flushing(self) -> bool:
         """Whether it is being deleted and only waits for dirty targets."""
-        return self.meta.deletion_timestamp is not None and FINALIZER in (self.meta.finalizers or ())
+        return _flushing(self.meta)
+
+
+def _flushing(meta: WireMeta) -> bool:
+    return meta.deletion_timestamp is not None and FINALIZER in (meta.finalizers or ())
 
 
 def targets_of(read: ParsedRefresh, now: float) -> tuple[TargetState, ...]:
@@ -106,16 +111,16 @@ def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> ParsedRefre
     status, lost = found or Status(), found is None
     try:
         spec = msgspec.json.decode(raw.spec, type=wanted)
-        options = options_of(spec, scale)
+        options = options_of(spec, scale, None if _flushing(raw.metadata) else status.cost)
     except ValueError as error:  # msgspec.ValidationError is one
         invalid = str(error).replace("`$", "`spec")
         return ParsedRefresh(raw.metadata, status, None, invalid=invalid, lost=lost)
     return ParsedRefresh(raw.metadata, status, spec, options, lost=lost)
 
 
-def options_of(spec: Spec, scale: float = 1.0) -> DebounceOptions:
-    """Seconds. Raises ValueError with the field. `scale` is for tests: waits that no spec asks for, and the
-    floor of 60 s."""
+def options_of(spec: Spec, scale: float = 1.0, cost: wire.CostStatus | None = None) -> DebounceOptions:
+    """Seconds, with the interval that a budget allows by these costs. Raises ValueError with the field.
+    `scale` is for tests: waits that no spec asks for, and the floor of 60 s."""
     debounce, retry = spec.debounce, spec.retry
     options = DebounceOptions(
         quiet_period=seconds_of("debounce.quietPeriod", debounce.quiet_period),
@@ -126,6 +131,7 @@ def options_of(spec: Spec, scale: float = 1.0) -> DebounceOptions:
         claim_lost=DebounceOptions().claim_lost * scale,
         resync=seconds_of("resync.interval", spec.resync.interval),
     )
+    options = costs.widened(options, spec.cost, cost, scale)
     return target_type_of(spec).debounce_options(options, scale)
 
 

@@ -15,6 +15,7 @@ from caretaker.s3refresh.admission import QueueClaims
 from caretaker.s3refresh.concurrency import ConcurrencyLimiter
 from caretaker.s3refresh.credentials import KeyRing
 from caretaker.s3refresh.metrics import S3RefreshMetrics
+from caretaker.s3refresh.object_counts import ObjectCounts
 from caretaker.s3refresh.receiver import Queues
 from caretaker.s3refresh.worker import Worker
 
@@ -46,6 +47,7 @@ class Shared:
         self.claims = QueueClaims()
         self.queues = Queues(of.aws, self.claims.has_source)
         self.limiter = ConcurrencyLimiter()
+        self.counts = ObjectCounts()
         self.key_ring = KeyRing(of.client, of.add, of.aws.retire)
         self.workers: dict[Key, Worker] = {}
         self.stopping = self.keeps_requests = False

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from caretaker.api.s3refresh import Filter
 from caretaker.aws.identity import Keys
 from caretaker.s3refresh.annotation_requests import RefreshRequests
+from caretaker.s3refresh.costs import CostView
 from caretaker.s3refresh.debounce import Claim, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.match import Matches, Share
@@ -201,5 +202,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     blocked: str = ""  # why no refresh can be called
     blocked_since: float = math.inf  # of a flush: since when, by time.monotonic()
     flush_remaining: float = math.inf  # seconds that a flush still waits while it is blocked
+    cost: CostView = CostView()
     newest: float = 0.0  # when the newest of the messages came, by time.monotonic()
     more: bool = False  # further messages wait for the next pass

@@ -36,6 +36,7 @@ def status_of(snapshot: Snapshot, plan: Plan) -> Status:
             now,
             busy=any(one.requested and not discovery.gone(one.id) for one in plan.targets),
         ),
+        cost=snapshot.cost.status,
         # Without a spec there are no options, and nothing changes.
         targets=before.targets
         if snapshot.read.spec is None

@@ -45,6 +45,11 @@ class TargetType(Wire, frozen=True):
         return ""
 
     @property
+    def named_buckets(self) -> frozenset[str]:
+        """Buckets of shares that the spec names, and not the service."""
+        return frozenset()
+
+    @property
     def limit(self) -> int:
         """Refreshes at a time of one group (Share.group); 0: no limit."""
         return 0

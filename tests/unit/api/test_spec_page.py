@@ -91,6 +91,7 @@ ANOTHERS = {
     conditions.TARGETS_RESOLVED,
     conditions.CAUGHT_UP,
     conditions.INVALID_REQUEST,
+    conditions.COST_ESTIMATED,
     "PermissionOK",
     "Compliant",
     "Conflicted",

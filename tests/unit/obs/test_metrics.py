@@ -29,6 +29,8 @@ EXPECTED = {
     "caretaker_condition": ("gauge", "kind,namespace,name,type,reason"),
     "caretaker_s3refresh_due_timestamp_seconds": ("gauge", "namespace,name"),
     "caretaker_s3refresh_queue_messages": ("gauge", "namespace,name,state"),
+    "caretaker_s3refresh_estimated_refresh_cost": ("gauge", "namespace,name"),
+    "caretaker_s3refresh_min_interval_seconds": ("gauge", "namespace,name"),
     "caretaker_s3refresh_events_per_refresh": ("histogram", ""),
     "caretaker_s3refresh_folders_refreshed_total": ("counter", ""),
     "caretaker_s3refresh_refresh_duration_seconds": ("histogram", ""),

@@ -3,10 +3,12 @@
 import math
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from caretaker.api.objects import WireMeta
-from caretaker.api.s3refresh import Filter, Status
+from caretaker.api.s3refresh import CostStatus, Filter, Status
+from caretaker.s3refresh.costs import CostView
 from caretaker.s3refresh.debounce import UNKNOWN, Claim, DirtyScope, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Request, Scope
@@ -215,3 +217,26 @@ def test_a_deleted_resource_leaves_no_series_and_others_keep_theirs() -> None:
         series = [one.labels for family in registry.collect() for one in family.samples]
         left = [labels["name"] for labels in series if "name" in labels]
         assert left == ["other"] * (2 + len(STATES))
+
+
+def test_the_cost_and_the_interval_show_while_they_are_estimated() -> None:
+    registry = CollectorRegistry()
+    metrics = S3RefreshMetrics(registry)
+    read = ParsedRefresh(WireMeta(name="r", namespace="ns"), Status(), None)
+    inputs = PlanInput((), False, Discovery(), Filter(), DebounceOptions(min_interval=17520), "me", "p", NOW)
+    snapshot = Snapshot(read, inputs, cost=CostView(CostStatus(refresh_cost="0.4050")))
+    labels = {"namespace": "ns", "name": "r"}
+
+    def shown() -> tuple[float | None, float | None]:
+        names = ("caretaker_s3refresh_estimated_refresh_cost", "caretaker_s3refresh_min_interval_seconds")
+        return registry.get_sample_value(names[0], labels), registry.get_sample_value(names[1], labels)
+
+    show(metrics, snapshot, plan(inputs))
+    assert shown() == (0.405, 17520)
+    show(metrics, replace(snapshot, cost=CostView(CostStatus())), plan(inputs))
+    assert shown() == (None, 17520)
+    show(metrics, replace(snapshot, cost=CostView()), plan(inputs))
+    assert shown() == (None, None)
+    show(metrics, snapshot, plan(inputs))
+    metrics.forget("ns", "r")
+    assert shown() == (None, None)

@@ -7,6 +7,7 @@ and is not raised.
 
 import asyncio
 import re
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,16 +15,20 @@ import msgspec
 from msgspec.structs import replace
 
 from caretaker.api.aws import SecretRef
+from caretaker.api.durations import seconds_of
 from caretaker.api.objects import WireMeta
-from caretaker.api.s3refresh import Spec, SQSSource
+from caretaker.api.s3refresh import CostStatus, Spec, SQSSource
 from caretaker.aws.calls import Aws
+from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
 from caretaker.aws.session import Options
 from caretaker.cli.text import CREDENTIALS_ADVICE
 from caretaker.kube.client import KubeClient
 from caretaker.s3refresh import conditions, inspection
+from caretaker.s3refresh.costs import CostInput, Count, Place, view_of
 from caretaker.s3refresh.inspection import bounded
 from caretaker.s3refresh.match import of_buckets
+from caretaker.s3refresh.object_counts import FIELD, counted
 from caretaker.s3refresh.queue_view import SOURCE, QueueView
 from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.target_types import target_type_of
@@ -56,6 +61,7 @@ class AwsState(msgspec.Struct, frozen=True):
 
     queues: list[QueueState]
     shares: Discovery
+    cost: CostStatus | None = None
 
     @property
     def unanswered(self) -> bool:
@@ -63,14 +69,18 @@ class AwsState(msgspec.Struct, frozen=True):
         return not self.shares.complete or any(queue.view.problem for queue in self.queues)
 
 
-async def observe(spec: Spec, client: KubeClient, resource: WireMeta) -> AwsState:
-    """The queues and the targets, queried concurrently."""
+async def observe(
+    spec: Spec, client: KubeClient, resource: WireMeta, recorded: CostStatus | None = None
+) -> AwsState:
+    """The queues and the targets, queried concurrently; then the costs. CloudWatch is not asked for a bucket
+    whose count in `recorded` is less than a day old."""
     own = replace(spec.aws, role_arn="", external_id="", credentials_secret_ref=SecretRef())
     spec = replace(spec, aws=own)
     async with Aws(Options(instance_identity=True)) as aws:
         shares = asyncio.create_task(_shares(spec, Tools(aws, client, resource)))
         queues = [_queue(aws, spec, field, source) for field, source in _sources(spec)]
-        return AwsState(await asyncio.gather(*queues), await shares)
+        views, found = await asyncio.gather(*queues), await shares
+        return AwsState(views, found, await _cost(aws, spec, found, recorded))
 
 
 def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
@@ -94,6 +104,27 @@ async def _shares(spec: Spec, tools: Tools) -> Discovery:
         shares = of_buckets(spec.filter.buckets, target_type.prefix, by_key=by_key)
         return Discovery(complete=True, shares=shares)
     return bounded(await make(spec, tools).discover(), target_type)
+
+
+async def _cost(aws: Aws, spec: Spec, found: Discovery, recorded: CostStatus | None) -> CostStatus | None:
+    """By one call for each region with a bucket that is due."""
+    if spec.cost is None:
+        return None
+    now = time.time()
+    own = seconds_of("debounce.minInterval", spec.debounce.min_interval)
+    inputs = CostInput(spec.cost, recorded, now, target_type_of(spec).named_buckets, own, found.complete)
+    counts: dict[Place, Count] = {}
+    due = view_of(inputs, found.shares, counts.get).due
+    for region in {region for region, _ in due}:
+        buckets = [bucket for where, bucket in due if where == region]
+        client = aws.cloudwatch(ClientKey.of(spec.aws, "cloudwatch", region=region))
+        try:
+            answer = await counted(client, buckets, now)
+        except AwsError as error:
+            problem = _for_user(conditions.describe(error, FIELD))
+            answer = {bucket: Count(now, failures=1, problem=problem) for bucket in buckets}
+        counts |= {(region, bucket): count for bucket, count in answer.items()}
+    return view_of(inputs, found.shares, counts.get).status
 
 
 def faults_of(state: AwsState) -> Iterator[tuple[str, str]]:

@@ -17,14 +17,14 @@ from caretaker.cli.common import Session
 from caretaker.cli.manifest import Document
 from caretaker.cli.plan import ASKED_AS_YOU, Planned, PlanOptions, Proposal, noted, propose, refused
 from caretaker.cli.s3refresh.aws_state import AwsState, QueueState, faults_of, observe
-from caretaker.cli.s3refresh.status import listed, names_in, next_json, when, why
+from caretaker.cli.s3refresh.status import cost_lines, listed, names_in, next_json, when, why
 from caretaker.cli.text import age, cell, number, one_line, section, table
 from caretaker.s3refresh import match
 from caretaker.s3refresh.debounce import DirtyScope
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import ROOT, Request, Scope
 from caretaker.s3refresh.forecast import Outlook, outlooks
-from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, read
+from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, options_of, read
 from caretaker.s3refresh.snapshot import Discovery
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import registry
@@ -69,14 +69,16 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
         refusals = [f"{document.place('spec')}: {one_line(resource.invalid)}"]
     if resource is None or resource.spec is None:
         return refused(_name(proposal), _head(proposal), refusals, proposal.notes)
-    aws_state = await observe(resource.spec, session.client, resource.meta)
+    spec = resource.spec
+    aws_state = await observe(spec, session.client, resource.meta, resource.status.cost)
+    resource = replace(resource, options=options_of(spec, cost=aws_state.cost))
     now = time.time()
     forecast = RefreshForecast(
         proposal=proposal,
         read=resource,
         aws_state=aws_state,
         outlooks=outlooks(resource, now, aws_state.shares),
-        samples=samples_of(resource.spec, aws_state.shares, options.samples),
+        samples=samples_of(spec, aws_state.shares, options.samples),
         now=now,
     )
     faults = [
@@ -129,6 +131,7 @@ def as_json(forecast: RefreshForecast, faults: list[str]) -> dict[str, Any]:
         "faults": faults,
         "notes": forecast.notes,
         "queues": [_queue_json(queue) for queue in forecast.aws_state.queues],
+        "cost": forecast.aws_state.cost,
         "complete": forecast.aws_state.shares.complete,
         "targets": [_target_json(one) for one in forecast.outlooks],
         "samples": [_sample_json(sample) for sample in forecast.samples],
@@ -202,6 +205,7 @@ def as_text(forecast: RefreshForecast, *, wide: bool) -> list[str]:
         f"{_name(forecast.proposal)}: {_kind_of_change(forecast.proposal)}",
         *(f"  {_queue(queue)}" for queue in forecast.aws_state.queues),
         f"  {_found(forecast.aws_state.shares)}",
+        *(f"  {line}" for line in _cost(forecast)),
         *noted(forecast.notes),
         *section("TARGET  BUCKET  PREFIX  GATEWAY  REGION  USABLE", shares),
         *section("TARGET  DIRTY  NEXT-CALL  WHEN  WHY", calls),
@@ -236,6 +240,13 @@ def _found(shares: Discovery) -> str:
     usable = sum(share.ready for share in shares.shares)
     count = f"{number(len(shares.shares), 'target')} found, {usable} usable"
     return count if shares.complete else f"{count}; there may be more: not everything could be asked"
+
+
+def _cost(forecast: RefreshForecast) -> list[str]:
+    cost = forecast.aws_state.cost
+    unknown = [one for one in (cost.buckets if cost is not None else ()) if one.objects is None]
+    lines = [f"objects of {one.bucket}: not known: {one_line(one.problem)}" for one in unknown]
+    return [*cost_lines(cost), *lines]
 
 
 def _share(one: Outlook) -> list[str]:

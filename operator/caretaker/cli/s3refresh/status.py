@@ -10,7 +10,7 @@ import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.s3refresh import QueueStatus, RequestsStatus
+from caretaker.api.s3refresh import CostStatus, QueueStatus, RequestsStatus
 from caretaker.api.times import format_time, parse_time
 from caretaker.cli.common import Session, get
 from caretaker.cli.status import View, follow_to_the_end
@@ -30,6 +30,7 @@ from caretaker.cli.text import (
 )
 from caretaker.kube.watches import Watches, running
 from caretaker.registry import S3_AGGREGATED_REFRESH as KIND
+from caretaker.s3refresh.costs import summary
 from caretaker.s3refresh.debounce import LastCall, TargetState
 from caretaker.s3refresh.folders import ROOT, Scope
 from caretaker.s3refresh.forecast import Next, Outlook, outlooks
@@ -50,12 +51,13 @@ _PHASES: Final = {
     "Clean": "32",
 }
 
-_POSITIVE: Final = frozenset({c.READY, c.QUEUE_REACHABLE, c.TARGETS_RESOLVED, c.CAUGHT_UP})
+_POSITIVE: Final = frozenset({c.READY, c.QUEUE_REACHABLE, c.TARGETS_RESOLVED, c.CAUGHT_UP, c.COST_ESTIMATED})
 # Reasons that need no action.
 NORMAL: Final = frozenset(
     {
         *(Reason.CONSUMING, Reason.REACHABLE, Reason.RESOLVED, Reason.WAITING),
         *(Reason.REFRESHING, Reason.BACKLOG, Reason.UP_TO_DATE),
+        *(Reason.ESTIMATED, Reason.INTERVAL_WIDENED, Reason.OVER_BUDGET),
     }
 )
 
@@ -84,6 +86,7 @@ ADVICE: Final = {
     Reason.IN_FLIGHT_LIMIT: "find the consumer that receives from the queue without deleting",
     Reason.DEAD_LETTERS: "send them back to the queue: docs/operations.md",
     Reason.UNREADABLE: "read the dead-letter queue: something else sends to this queue",
+    Reason.COST_UNKNOWN: "fix the cause in the message; refreshes go on meanwhile",
     Reason.INVALID_ANNOTATION: "correct or remove the annotation that is named; it asks for nothing",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
 }
@@ -130,6 +133,7 @@ def as_json(state: RefreshState) -> dict[str, Any]:
         "conditions": status.conditions,
         "queue": status.queue,
         "requests": status.requests,
+        "cost": status.cost,
         "targets": [
             {**empty, **record[one.target.id], "phase": one.phase, "next": next_json(one.next)}
             for one in state.outlooks
@@ -162,6 +166,7 @@ def as_text(state: RefreshState, wide: bool) -> list[str]:
         *ready_line(status.conditions, state.now),
         f"queue: {_queue(status.queue, state.now)}",
         *_requests(status.requests, state.now),
+        *cost_lines(status.cost),
         *problems(meta, status.observed_generation, found, ADVICE),
     ]
     columns = "TARGET  PHASE  DIRTY  IN-FLIGHT  LAST  FAILURES  NEXT  WHY"
@@ -197,6 +202,14 @@ def _requests(found: RequestsStatus | None, now: float) -> list[str]:
     asked = ago(max(found.refresh_at or "", found.folders_at or ""), now)
     done = f"done {ago(found.done_at, now)}" if found.done_at else "not done yet"
     return [f"refresh: asked for {asked}, {done}"]
+
+
+def cost_lines(cost: CostStatus | None) -> list[str]:
+    """What a refresh costs, and the interval that the budget allows."""
+    if cost is None:
+        return []
+    widened = f"; the budget makes minInterval {cost.min_interval}" if cost.min_interval else ""
+    return [one_line(f"cost: {summary(cost)}{widened}")]
 
 
 def _row(one: Outlook, now: float, *, wide: bool) -> list[str]:

@@ -91,6 +91,10 @@ class StorageGatewayTarget(TargetType, frozen=True):
     completion: Completion = Completion()
 
     @property
+    def named_buckets(self) -> frozenset[str]:
+        return frozenset(self.access_point_buckets.values())
+
+    @property
     def limit(self) -> int:
         """Refreshes at a time of one gateway."""
         return self.concurrency_per_gateway

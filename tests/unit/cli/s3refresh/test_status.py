@@ -5,11 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import RefreshReason as Reason
+from caretaker.api.s3refresh import BucketStatus, CostStatus
 from caretaker.cli.s3refresh import status
-from caretaker.cli.s3refresh.status import ADVICE, VIEW
+from caretaker.cli.s3refresh.status import ADVICE, VIEW, as_json, as_text
 from caretaker.s3refresh.debounce import Failure, LastCall, TargetState
 from unit.cli.s3refresh.build import (
     CLEAN,
@@ -277,3 +279,34 @@ class TestWatch:
     )
     def test_when_it_ends(self, how: dict[str, Any], code: int | None) -> None:
         assert VIEW.ended(look([(CLEAN, "Clean")], **how)) == code
+
+
+class TestCost:
+    MEDIA = BucketStatus("media", "eu-west-1", 2, 1_000_000, "2027-01-14T00:00:00Z")
+
+    def test_it_has_a_line_with_the_interval_of_the_budget(self) -> None:
+        cost = CostStatus((self.MEDIA,), "0.8100", 182, "9h43m")
+        lines = as_text(look([(CLEAN, "Clean")], cost=cost), wide=False)
+        (line,) = [one for one in lines if "cost:" in one]
+        assert line == (
+            "  cost: a refresh of everything costs at most 0.8100 for 2000000 objects, and takes 182 s or "
+            "more; one of folders costs at most as much; the budget makes minInterval 9h43m"
+        )
+        assert as_json(look(cost=cost))["cost"] == cost
+
+    def test_a_cost_that_is_not_known_is_told(self) -> None:
+        lines = as_text(look(cost=CostStatus((BucketStatus("media", "eu-west-1"),))), wide=False)
+        assert "  cost: what a refresh costs is not known" in lines
+
+    def test_without_spec_cost_there_is_no_line(self) -> None:
+        assert not [one for one in as_text(look([(CLEAN, "Clean")]), wide=False) if "cost" in one]
+        assert as_json(look())["cost"] is None
+
+    def test_the_next_call_waits_for_the_interval_of_the_budget(self) -> None:
+        """Of a resource that has a budget and a count on record."""
+        called = replace(WAITING, last=LastCall(NOW - 3600, NOW - 3600, NOW - 3590, result="Succeeded"))
+        spec = {"cost": {"maxEstimatedCostPerDay": "2"}}
+        one = replace(self.MEDIA, targets=1)
+        state = look([(called, "Debouncing")], spec=spec, cost=CostStatus((one,)))
+        (found,) = state.outlooks
+        assert (found.next.why, found.next.at) == ("MinInterval", NOW - 3600 + 17520)
