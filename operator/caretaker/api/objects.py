@@ -44,6 +44,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     ready_since: float = 0.0  # seconds since the epoch: the Ready condition's lastTransitionTime
     deleting: bool = False
     created: float = 0.0  # seconds since the epoch
+    cordon: str = ""  # the annotation CORDONED_BY
 
 
 class ContainerEnd(msgspec.Struct, frozen=True, gc=False):
@@ -210,6 +211,7 @@ class WireNode(msgspec.Struct):
                 ready = condition.status == "True"
                 since = parse_time(condition.last_transition_time) or 0.0
         info = self.status.node_info
+        cordon = (meta.annotations or {}).get(names.CORDONED_BY, "")
         return Node(
             name=meta.name,
             uid=meta.uid,
@@ -222,6 +224,7 @@ class WireNode(msgspec.Struct):
             ready_since=since,
             deleting=meta.deletion_timestamp is not None,
             created=parse_time(meta.creation_timestamp) or 0.0,
+            cordon=cordon if len(cordon) <= _MOST else "",
         )
 
 

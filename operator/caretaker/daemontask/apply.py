@@ -10,6 +10,8 @@ from typing import Final
 import msgspec
 
 from caretaker.api.conditions import Reason
+from caretaker.daemontask.drain import DRAIN_TIMEOUT
+from caretaker.daemontask.drain_control import DrainControl, Drained
 from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.intents import is_new_end, withdrawn
 from caretaker.daemontask.metrics import DaemonTaskMetrics
@@ -37,10 +39,16 @@ class Applier:
     """Writes what a plan decided, and notes in the task's state what the next plan has to know."""
 
     def __init__(
-        self, pod_control: PodControl, gate_control: GateControl, metrics: DaemonTaskMetrics, scale: float
+        self,
+        pod_control: PodControl,
+        gate_control: GateControl,
+        drain_control: DrainControl,
+        metrics: DaemonTaskMetrics,
+        scale: float,
     ) -> None:
         self._pod_control = pod_control
         self._gate_control = gate_control
+        self._drain_control = drain_control
         self._metrics = metrics
         self._scale = scale
 
@@ -68,7 +76,8 @@ class Applier:
         order.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
         plan, refusal, flush_at = await self._record(snapshot, plan, state)
         creation.refusal = refusal or creation.refusal
-        started, more = list[str](), plan.more
+        again = await self._drain_control.release(plan.releases, state)
+        started, more, drained = list[str](), plan.more or again, Drained()
         if refusal is None:
             refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
             order.still_there(pod for pod in plan.deletes if pod.uid not in gone)
@@ -78,15 +87,19 @@ class Applier:
             started, complete = await self._pod_control.start(snapshot, launch, state)
             pacing.idle = not launch.paced_at and (pacing.idle or bool(started))
             await self._withdraw(plan, state)
+            drained = await self._drain(snapshot, plan, state)
+            more = more or drained.again or creation.again
             waiting = launch.queued > 0 and not launch.paced_at
             more = more or not (complete and as_seen)
             more = more or (snapshot.one_at_a_time and creation.refusal is None and waiting)
-            refusal = (creation.refusal if launch.starts else None) or refused
+            refusal = (creation.refusal if launch.starts or launch.cordons else None) or refused
         shards = state.ledger.loaded
         return Outcome(
             created=len(started),
             started=frozenset(started),
             refusal=refusal,
+            drain_at=drained.next_at,
+            undrained=_undrained(plan, state),
             conflicts=tuple(creation.conflicts),
             unlabelled=frozenset(creation.unlabelled),
             shards=shards.count,
@@ -95,6 +108,16 @@ class Applier:
             more=more,
             flush_at=flush_at,
         )
+
+    async def _drain(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Drained:
+        """The nodes that have got a slot are cordoned, those that are cordoned are drained."""
+        holders = {report.node.uid for report in plan.nodes.holders}
+        state.drains = {uid: view for uid, view in state.drains.items() if uid in holders}
+        if plan.launch.cordons:
+            if not plan.launch.starts:
+                state.creation.refusal, state.creation.again = None, False
+            await self._drain_control.cordon(snapshot, plan.launch.cordons, state)
+        return await self._drain_control.drain(snapshot, plan.drains, state)
 
     async def _record(
         self, snapshot: Snapshot, plan: Plan, state: TaskState
@@ -133,7 +156,7 @@ class Applier:
         state.recorded(plan.records.values())
         for entry in ended:
             self._metrics.runs.labels(entry.result).inc()
-            if entry.started_at and not (entry.intent or entry.rejections):
+            if entry.started_at and not (entry.intent or entry.rejections or entry.reason == DRAIN_TIMEOUT):
                 self._metrics.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
         return plan, None, 0.0
 
@@ -172,3 +195,15 @@ class Applier:
         if back:
             await state.ledger.loaded.write(back, ())
             state.ledger.withdrawn(back.values())
+
+
+def _undrained(plan: Plan, state: TaskState) -> str:
+    """Outcome.undrained."""
+    refused = state.unreleased.by_node
+    kept = {r.node.name: refused[r.node.uid].message for r in plan.nodes.marked if r.node.uid in refused}
+    if kept:
+        first = min(kept)
+        return f"node {first} cannot be uncordoned: {kept[first]}"
+    views = ((r.node.name, state.drains.get(r.node.uid)) for r in plan.nodes.holders)
+    denied = {name: view.message for name, view in views if view is not None and view.denied}
+    return f"node {(first := min(denied))} cannot be drained: {denied[first]}" if denied else ""

@@ -25,9 +25,23 @@ BACKOFF_MAX: Final = 600.0
 BACKOFF: Final = "Backoff"
 QUEUED: Final = "Queued"
 POD_REFUSED: Final = "PodRefused"
+DRAINING: Final = "Draining"
 PREDECESSOR_TERMINATING: Final = "PredecessorTerminating"
 # Waiting reasons of a container in the ordinary course of its start.
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")
+
+
+class DrainView(msgspec.Struct, frozen=True):
+    """A node as it was seen while it was drained. Moments are seconds since the epoch."""
+
+    mark: str  # Node.cordon
+    seq: int  # of the Pod that it is drained for
+    first: float  # look
+    looked: float  # last
+    next: float  # look
+    empty: bool = False  # the run may begin
+    message: str = ""  # why not
+    denied: bool = False  # the operator lacks a right
 
 
 class DecisionInput(msgspec.Struct, frozen=True):
@@ -53,6 +67,7 @@ class DecisionInput(msgspec.Struct, frozen=True):
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
     deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
     waiting_since: float = 0.0  # when the rollout began: a wait before it makes nothing late
+    drains: Mapping[str, DrainView] = {}  # node UID -> how far it is drained
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +90,13 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     delete: tuple[Pod, ...] = ()
     replace: Pod | None = None  # makes way for a newer run as soon as runs may start
     duplicates: bool = False  # more than one live Pod was found
+    cordoned: bool = False  # by this task, for spec.drain
     wake: float = 0.0  # when this node must be looked at again; 0 = on an event only
+
+    @property
+    def holds_slot(self) -> bool:
+        """Whether it counts for parallelism: no task has more nodes cordoned than that."""
+        return self.slot or self.cordoned
 
 
 class NodeReport(msgspec.Struct, frozen=True, gc=False):

@@ -15,6 +15,7 @@ from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import NodeReport
+from caretaker.daemontask.drain import due, releases
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
@@ -36,6 +37,9 @@ class Launch(msgspec.Struct, frozen=True):
 
     starts: tuple[Start, ...] = ()  # those of nodes that hold a slot already come first
     assignment: SlotAssignment = SlotAssignment()  # of the starts, once Plan.freed_slots are gone
+    cordons: tuple[
+        Node, ...
+    ] = ()  # of spec.drain: nodes that have got a slot, and are drained before they start
     intents: Mapping[str, Entry] = {}  # node name -> entry that is written before its start, of AtMostOnce
     queued: int = 0  # nodes that only wait for a slot
     replaced: tuple[Pod, ...] = ()  # active, of runs that a newer one replaces
@@ -66,6 +70,8 @@ class Plan(msgspec.Struct, frozen=True):
     shut: tuple[Node, ...] = ()  # nodes that are to lose the taint of spec.nodeGate
     opens: tuple[Node, ...] = ()  # those of them that are tried now
     launch: Launch = Launch()
+    drains: tuple[NodeReport, ...] = ()  # nodes that are being drained, and are looked at now
+    releases: tuple[Node, ...] = ()  # nodes that lose the task's cordon
     wake: float = 0.0
     more: bool = False  # work is left that needs no event: plan again at once
 
@@ -108,6 +114,9 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
     elif not plan.hold:
         launch = _launch(snapshot, plan, room, len(undeletable))
         given_up = launch.replaced
+    hold = plan.hold or (Reason.HELD_BY_BUDGET if room.width == 0 and room.budget is not None else "")
+    begun = {start.node_name for start in launch.starts}
+    released = [node for node in releases(snapshot, nodes.marked, hold) if node.name not in begun]
     # No Pod twice, and no more deletes than a pass may make.
     deletes = {pod.uid: pod for pod in (*nodes.deletes, *given_up)}
     shut = _shut(nodes)
@@ -124,6 +133,8 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
         shut=shut,
         opens=tuple(opens[:BATCH]),
         launch=launch,
+        drains=() if hold else tuple(due(snapshot, nodes.holders)),
+        releases=_to_try(snapshot, released)[:BATCH],
         # With a new tick nothing starts for the tick before it, nor for it before it is stored.
         wake=snapshot.now if more or tick.taken else wake,
         more=more,
@@ -165,6 +176,15 @@ def _shut(nodes: NodeSummary) -> tuple[Node, ...]:
     return tuple([report.node for report in nodes.gated if report.decision.state == "succeeded"])
 
 
+def _to_try(snapshot: Snapshot, nodes: list[Node]) -> tuple[Node, ...]:
+    """Those whose cordon is taken back now: where that was refused, it is tried again later."""
+    if snapshot.now < snapshot.unreleased_until:
+        return ()
+    refused, never = snapshot.unreleased, RefusedPod("", 0.0, 0.0)
+    found = [node for node in nodes if refused.get(node.uid, never).until <= snapshot.now]
+    return tuple(found[:1] if snapshot.unreleased_until else found)
+
+
 def _given_up(snapshot: Snapshot) -> tuple[Pod, ...]:
     """failurePolicy Fail: unplaced Pods are deleted, running ones may finish."""
     pods = (pod for pods in snapshot.pods.values() for pod in pods.values())
@@ -198,16 +218,28 @@ def _launch(snapshot: Snapshot, plan: Plan, room: Room, undeletable: int) -> Lau
     )
     if not assignment.starts or plan.tick.taken:
         return launch
+    full = len(assignment.starts) == BATCH
+    assignment, cordons = _cordons(snapshot, assignment)
     starts = _starts(snapshot, plan, assignment)
     return msgspec.structs.replace(
         launch,
         starts=starts,
+        cordons=cordons,
         assignment=assignment,
         intents=_intents(snapshot, starts, assignment),
-        queued=launch.queued - len(starts),
+        queued=launch.queued - len(starts) - len(cordons),
         budget_boundary=room.budget_boundary,
-        more=len(starts) == BATCH and len(wanting) > BATCH,
+        more=full and len(wanting) > BATCH,
     )
+
+
+def _cordons(snapshot: Snapshot, assignment: SlotAssignment) -> tuple[SlotAssignment, tuple[Node, ...]]:
+    """(the starts of nodes that are drained, the others, which are cordoned first)."""
+    if snapshot.task.spec.drain is None:
+        return assignment, ()
+    starts = tuple(report for report in assignment.starts if report.decision.cordoned)
+    cordons = tuple(report.node for report in assignment.starts if not report.decision.cordoned)
+    return msgspec.structs.replace(assignment, starts=starts, own=len(starts)), cordons
 
 
 def _replacing(snapshot: Snapshot, plan: Plan, *, over: bool, wanting: int) -> Launch:
@@ -259,8 +291,9 @@ def keep_slots(plan: Plan, gone: Collection[str]) -> Plan:
     launch, held = plan.launch, {pod.node_uid for pod in plan.freed_slots if pod.uid not in gone}
     own, others = slots.still_free(launch.assignment, launch.starts, len(held))
     starts = launch.starts[:own] + launch.starts[launch.assignment.own :][:others]
-    queued = launch.queued + len(launch.starts) - len(starts)
-    return with_launch(plan, starts=starts, queued=queued)
+    cordons = () if held else launch.cordons
+    queued = launch.queued + len(launch.starts) - len(starts) + len(launch.cordons) - len(cordons)
+    return with_launch(plan, starts=starts, cordons=cordons, queued=queued)
 
 
 def with_launch(plan: Plan, **changes: Any) -> Plan:

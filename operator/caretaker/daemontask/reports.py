@@ -42,6 +42,7 @@ def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) ->
         inputs.deprioritised,
         inputs.namesakes,
         inputs.unstarted,
+        inputs.drains,
     )
     special = inputs.unplaced.union(*tables)
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
@@ -137,6 +138,7 @@ def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> Decision
         version=snapshot.ledger.version,
         unstarted=snapshot.unstarted,
         waiting_since=waiting_since(snapshot.task, snapshot.revision, snapshot.now),
+        drains=snapshot.drains,
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
     )
 

@@ -17,7 +17,7 @@ from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.bulk import FREE, Bulk, PassTurn
-from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX, DecisionCache
+from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX, DecisionCache, DrainView
 from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
@@ -140,6 +140,8 @@ class TaskState:
         self.ledger = LedgerSession({} if unstarted is None else unstarted)
         self.pacing = Pacing()
         self.gates = GatePacing()
+        self.unreleased = RefusedPods()  # nodes that keep the cordon of spec.drain
+        self.drains: dict[str, DrainView] = {}  # node UID -> how far it is drained
         self.creation = Creation()
         self.order = Order()
         self.deletions = Deletions()
@@ -239,6 +241,8 @@ class TaskState:
         ):
             table.pop(node.uid, None)
         self.pacing.refused_pods.forget(node.uid)
+        self.unreleased.forget(node.uid)
+        self.drains.pop(node.uid, None)
         self._forget_conflicts((node.uid,))
         deletions.ended = {uid: pod for uid, pod in deletions.ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)

@@ -31,10 +31,10 @@ class Targets(DaemonTaskKind):
 
     ecs: EcsTarget  # set by make()
 
-    def forget(self, key: Key) -> None:
+    async def forget(self, key: Key) -> None:
         """The task is gone."""
-        super().forget(key)
         self.ecs.forget(key)
+        await super().forget(key)
 
     async def stop(self) -> None:
         """Another process may lead from now on."""
@@ -71,7 +71,9 @@ def make(context: Context) -> Targets:
     """The kind, with its handlers subscribed to the stores."""
     pods, scale = context.store(PODS), context.scale
     metrics = DaemonTaskMetrics(context.metrics.registry)
-    watched = WatchHandlers(TaskStates(), context.store(NODES), pods, context.queue.add, scale)
+    watched = WatchHandlers(
+        TaskStates(), context.store(NODES), pods, context.queue.add, scale, context.settings.namespace or ""
+    )
     kind = Targets(context.client, watched, pods, metrics, scale)
     kind.unseen = context.unseen
     kind.ecs = EcsTarget(context.aws, context.settings.aws_grants, metrics, context.queue.add, scale)

@@ -1,0 +1,492 @@
+"""spec.drain: which nodes are cordoned, which Pods are evicted, when a run begins and a cordon ends."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.daemontask import Drain, FailurePolicy, PodSelector, SelectorRequirement
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.cordon import cordoning, is_cordoned_by, mark_of, uncordoning
+from caretaker.daemontask.decision import DrainView
+from caretaker.daemontask.drain import NodePod, eviction, label_selector, next_wait, step
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.pods import Start, build, revision_of
+from caretaker.daemontask.refused_pods import RefusedPods
+from unit.daemontask.build import (
+    NOW,
+    UID,
+    entry,
+    failed,
+    node,
+    planned,
+    pod,
+    snapshot,
+    started,
+    states,
+    succeeded,
+    taint,
+    task,
+)
+
+MARK = f"default/task/{UID}/1970-01-12T13:45:40Z"  # a minute ago
+DRAIN: dict[str, Any] = {"drain": Drain(), "parallelism": 1}
+ELSEWHERE: Any = {"spec": {"nodeSelector": {"no": "node"}}}
+GIVE_BACK = {"drain": Drain(on_failure="Uncordon")}
+A = node("a", unschedulable=True, cordon=MARK)
+B = node("b")
+
+
+def view(of: Node = A, seq: int = 1, **changes: Any) -> dict[str, DrainView]:
+    return {of.uid: msgspec.structs.replace(DrainView(of.cordon, seq, NOW - 5, NOW - 1, NOW + 4), **changes)}
+
+
+def acts(made: Plan) -> tuple[list[str], list[str], list[str], list[str]]:
+    """(cordoned, drained, started, uncordoned)."""
+    cordons = [one.name for one in made.launch.cordons]
+    return cordons, [r.node.name for r in made.drains], started(made), [one.name for one in made.releases]
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def test_a_node_that_has_got_its_slot_is_cordoned_before_anything_starts() -> None:
+    made = planned(task(**DRAIN), [node("a"), B])
+    assert sorted(len(one) for one in acts(made)) == [0, 0, 0, 1]
+    assert len(made.launch.cordons) == 1
+    assert not made.launch.intents
+
+
+def test_a_cordoned_node_is_drained_and_holds_its_slot() -> None:
+    made = planned(task(**DRAIN), [A, B])
+    assert acts(made) == ([], ["a"], [], [])
+    assert states(made) == {"active": 1, "pending": 1}
+
+
+def test_the_run_begins_once_the_node_is_empty() -> None:
+    assert acts(planned(task(**DRAIN), [A, B], drains=view(empty=True))) == ([], [], ["a"], [])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"mark": "other"}, id="that was empty under another cordon"),
+        pytest.param({"seq": 7}, id="that was empty for another Pod"),
+        pytest.param({"looked": NOW - 31}, id="that was empty too long ago"),
+        pytest.param({"looked": NOW - 61, "first": NOW - 61}, id="that was empty before it was cordoned"),
+    ],
+)
+def test_a_node_is_looked_at_again(changes: dict[str, Any]) -> None:
+    made = planned(task(**DRAIN), [A], drains=view(**{"empty": True, "next": 0.0, **changes}))
+    assert acts(made) == ([], ["a"], [], [])
+
+
+def test_a_node_is_not_looked_at_before_its_time() -> None:
+    made = planned(task(**DRAIN), [A], drains=view())
+    assert (acts(made), made.wake) == (([], [], [], []), NOW + 4)
+
+
+def test_a_node_that_somebody_else_cordoned_is_left_alone_whatever_the_template_tolerates() -> None:
+    theirs = node("a", unschedulable=True)
+    containers = [{"name": "m", "image": "b"}]
+    template = {"spec": {"tolerations": [{"operator": "Exists"}], "containers": containers}}
+    made = planned(task(template=template, **DRAIN), [theirs])
+    assert (acts(made), states(made)) == (([], [], [], []), {"blocked": 1})
+    assert made.nodes.blocked[0].decision.reason == "Cordoned"
+
+
+def test_the_cordon_of_another_task_is_somebody_elses() -> None:
+    theirs = node("a", unschedulable=True, cordon="default/other/uid/1970-01-12T13:45:40Z")
+    made = planned(task(**DRAIN), [theirs])
+    assert (acts(made), states(made)) == (([], [], [], []), {"blocked": 1})
+
+
+def late(**changes: Any) -> dict[str, Any]:
+    of = node("a", unschedulable=True, cordon=f"default/task/{UID}/1970-01-12T13:35:00Z")
+    return {"of": of, "drains": view(of, message="PDB web", **changes)}
+
+
+def test_an_attempt_fails_when_its_time_is_over_and_says_why() -> None:
+    of = late()
+    made = planned(task(**DRAIN), [of["of"]], drains=of["drains"])
+    record = made.records["a"]
+    assert (record.result, record.reason, record.message) == ("Retry", "DrainTimeout", "PDB web")
+    assert (record.attempts, record.failing_since, record.seq) == (1, int(NOW), 0)
+    assert not started(made)
+
+
+def test_the_last_attempt_fails_the_node() -> None:
+    of = late()
+    made = planned(task(backoff_limit=0, **DRAIN), [of["of"]], drains=of["drains"])
+    assert (made.records["a"].result, states(made)) == ("Failed", {"failed": 1})
+
+
+def test_a_new_leader_looks_before_it_gives_up() -> None:
+    assert acts(planned(task(**DRAIN), [late()["of"]])) == ([], ["a"], [], [])
+
+
+def test_a_retry_has_its_own_time() -> None:
+    of = late()
+    before = entry(of["of"], "Retry", attempts=1, pod_uid="", seq=0, finished_at=int(NOW - 20))
+    made = planned(task(**DRAIN), [of["of"]], [], {"a": before}, drains=of["drains"])
+    assert (acts(made), states(made)) == (([], [], [], []), {"active": 1})
+    assert made.wake == NOW + 4
+
+
+def test_a_mark_of_a_clock_ahead_counts_from_the_first_look() -> None:
+    of = node("a", unschedulable=True, cordon=f"default/task/{UID}/2099-01-01T00:00:00Z")
+    made = planned(task(**DRAIN), [of], drains=view(of, first=NOW - 700, message="PDB"))
+    assert made.records["a"].reason == "DrainTimeout"
+
+
+def test_no_more_nodes_are_cordoned_while_one_stays_cordoned_after_its_failure() -> None:
+    made = planned(task(**DRAIN), [A, B], [], {"a": entry(A, "Failed")})
+    assert acts(made) == ([], [], [], [])
+    assert made.launch.jammed
+
+
+def test_a_re_run_of_a_node_that_stayed_cordoned_drains_it_again() -> None:
+    asked = task(annotations={"caretaker.dev/rerun-nodes": '{"a": "1970-01-02T00:00:00Z"}'}, **DRAIN)
+    assert acts(planned(asked, [A, B], [], {"a": entry(A, "Failed")})) == ([], ["a"], [], [])
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods", "entries", "freed"),
+    [
+        pytest.param({}, [], {"a": entry(A)}, True, id="a success"),
+        pytest.param({}, [succeeded(A)], {}, False, id="not before the success is on record"),
+        pytest.param(
+            {"min_success_seconds": 7200}, [], {"a": entry(A)}, False, id="nor before minSuccessSeconds"
+        ),
+        pytest.param({}, [pod(A)], {}, False, id="not while the run goes on"),
+        pytest.param({"suspend": True}, [pod(A)], {}, False, id="nor of a suspended task"),
+        pytest.param({"drain": None}, [pod(A)], {}, False, id="nor of one that dropped drain"),
+        pytest.param({"drain": None}, [], {}, True, id="drain was dropped"),
+        pytest.param({"suspend": True}, [], {}, True, id="suspended before the run"),
+        pytest.param(GIVE_BACK, [], {"a": entry(A, "Failed")}, True, id="Uncordon"),
+        pytest.param({}, [], {"a": entry(A, "Failed")}, False, id="KeepCordoned"),
+        pytest.param({"suspend": True}, [], {"a": entry(A, "Failed")}, False, id="KeepCordoned, suspended"),
+        pytest.param(
+            {"suspend": True},
+            [],
+            {"a": entry(A, "Retry", attempts=1, failing_since=int(NOW - 9))},
+            False,
+            id="KeepCordoned between two attempts, suspended",
+        ),
+        pytest.param(
+            GIVE_BACK,
+            [],
+            {"a": entry(A, "Retry", attempts=1, finished_at=int(NOW), failing_since=int(NOW))},
+            False,
+            id="not between two attempts",
+        ),
+        pytest.param({"template": ELSEWHERE}, [], {}, True, id="not selected"),
+    ],
+)
+def test_the_end_of_a_cordon(spec: dict[str, Any], pods: list[Pod], entries: Any, freed: bool) -> None:
+    made = planned(task(**{**DRAIN, **spec}), [A], pods, entries)
+    assert bool(made.releases) is freed
+
+
+def test_a_node_that_is_not_ready_for_long_is_given_back() -> None:
+    gone = node("a", unschedulable=True, cordon=MARK, ready=False, ready_since=NOW - 1799)
+    assert not planned(task(**DRAIN), [gone]).releases
+    assert planned(task(**DRAIN), [gone], now=NOW + 2).releases
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(node("a", cordon=MARK), id="of a cordon that somebody has ended"),
+        pytest.param(
+            node("a", unschedulable=True, cordon="default/task/old/1970-01-12T13:45:40Z"),
+            id="of an earlier task of the name",
+        ),
+    ],
+)
+def test_a_mark_goes_that_no_run_needs(of: Node) -> None:
+    assert [one.name for one in planned(task(suspend=True, **DRAIN), [of]).releases] == ["a"]
+
+
+@pytest.mark.parametrize("text", ["default/other/u/t", "x/task/u/t", "garbage", "/task/u/t", "a/b/c/d/e"])
+def test_other_marks_are_left_alone(text: str) -> None:
+    assert not planned(task(suspend=True, **DRAIN), [node("a", unschedulable=True, cordon=text)]).releases
+
+
+def test_a_lost_ledger_changes_no_node() -> None:
+    base = snapshot(task(**DRAIN), [A], [], {"a": entry(A)})
+    lost = msgspec.structs.replace(base, ledger=msgspec.structs.replace(base.ledger, lost=1))
+    assert plan(base).releases
+    assert acts(plan(lost)) == ([], [], [], [])
+
+
+def test_a_refused_uncordon_is_tried_later() -> None:
+    refused = RefusedPods()
+    refused.add(A.uid, "no", NOW)
+    of: Any = {"unreleased": refused.by_node}
+    assert not planned(task(**DRAIN), [A], [], {"a": entry(A)}, **of).releases
+    assert planned(task(**DRAIN), [A], [], {"a": entry(A)}, now=NOW + 2, **of).releases
+
+
+def test_failures_elsewhere_keep_an_empty_node_from_starting() -> None:
+    bad = node("b")
+    of = task(drain=Drain(), parallelism=2, failure_policy=FailurePolicy(0, "Pause"))
+    retrying = entry(bad, "Retry", attempts=1, failing_since=int(NOW), finished_at=int(NOW))
+    made = planned(of, [A, bad], [], {"b": retrying}, drains=view(empty=True))
+    assert (acts(made)[2], made.rollout.gated) == ([], True)
+
+
+# ---------------------------------------------------------------- Pods
+
+
+def test_the_pod_tolerates_the_cordon_and_the_revision_stays() -> None:
+    of, plain = task(**DRAIN), task()
+    start = Start("a", "uid-a", 1, 1, "key", "", "boot", "NewNode")
+    mine = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+    assert mine in build(of.metadata, of.spec, "r", start)["spec"]["tolerations"]
+    assert mine not in build(plain.metadata, plain.spec, "r", start)["spec"]["tolerations"]
+    assert revision_of(of.spec) == revision_of(plain.spec)
+
+
+def there(
+    name: str = "p", owner: str = "ReplicaSet", *, phase: str = "Running", uid: str = "o", **more: Any
+) -> NodePod:
+    owners = [{"kind": owner, "uid": uid, "controller": True}] if owner else []
+    meta = {"name": name, "namespace": "n", "uid": f"uid-{name}", "ownerReferences": owners}
+    body = {"metadata": {**meta, **more.pop("metadata", {})}, "spec": more, "status": {"phase": phase}}
+    return msgspec.convert(body, NodePod)
+
+
+EMPTY_DIR = {"volumes": [{"name": "v", "emptyDir": {}}]}
+
+
+@pytest.mark.parametrize(
+    ("found", "drain", "wanted"),
+    [
+        pytest.param(there(), Drain(), "evict", id="of a controller"),
+        pytest.param(there(phase="Pending"), Drain(), "evict", id="that waits for its image"),
+        pytest.param(there(owner="DaemonSet"), Drain(), "stays", id="of a DaemonSet"),
+        pytest.param(there(owner="", phase="Succeeded"), Drain(), "stays", id="that has succeeded"),
+        pytest.param(there(phase="Failed", **EMPTY_DIR), Drain(), "stays", id="that has failed"),
+        pytest.param(there(owner="DaemonTask", uid=UID), Drain(), "stays", id="of the task itself"),
+        pytest.param(there(owner="DaemonTask"), Drain(), "ending", id="of another task"),
+        pytest.param(
+            there(owner="Node", metadata={"annotations": {"kubernetes.io/config.mirror": "h"}}),
+            Drain(),
+            "stays",
+            id="a mirror",
+        ),
+        pytest.param(
+            there(owner="", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            Drain(),
+            "ending",
+            id="ending",
+        ),
+        pytest.param(there(owner=""), Drain(), "force", id="of no controller"),
+        pytest.param(there(owner=""), Drain(force=True), "evict", id="of no controller, by force"),
+        pytest.param(there(**EMPTY_DIR), Drain(), "deleteEmptyDirData", id="with an emptyDir"),
+        pytest.param(
+            there(**EMPTY_DIR), Drain(delete_empty_dir_data=True), "evict", id="with one that may go"
+        ),
+    ],
+)
+def test_a_pod(found: NodePod, drain: Drain, wanted: str) -> None:
+    made = step([found], drain, UID)
+    is_blocked = wanted in ("force", "deleteEmptyDirData")
+    assert (bool(made.evict), bool(made.ending)) == (wanted == "evict", wanted == "ending")
+    assert (wanted in made.blocked and "n/p" in made.blocked) is is_blocked
+    assert made.empty is (wanted == "stays")
+
+
+def test_one_that_may_not_go_keeps_the_others() -> None:
+    made = step([there("a"), there("b", owner="")], Drain(), UID)
+    assert (made.evict, made.empty) == ((), False)
+
+
+def test_an_eviction_is_of_this_very_pod_with_its_own_grace_period_unless_asked() -> None:
+    assert eviction(there(), Drain())["deleteOptions"] == {"preconditions": {"uid": "uid-p"}}
+    options = eviction(there(), Drain(grace_period_seconds=5))["deleteOptions"]
+    assert options == {"preconditions": {"uid": "uid-p"}, "gracePeriodSeconds": 5}
+
+
+def test_the_selector_as_a_parameter() -> None:
+    terms = (
+        SelectorRequirement("a", "In", ("x", "y")),
+        SelectorRequirement("b", "NotIn", ("z",)),
+        SelectorRequirement("c", "Exists"),
+        SelectorRequirement("d", "DoesNotExist"),
+    )
+    assert label_selector(PodSelector({"k": "v"}, terms)) == "k=v,a in (x,y),b notin (z),c,!d"
+    assert label_selector(None) == label_selector(PodSelector()) == ""
+
+
+def test_looks_become_rarer_while_nothing_moves() -> None:
+    waits, of = list[float](), view()[A.uid]
+    for _ in range(8):
+        wait = next_wait(of, False, 1.0)
+        of = msgspec.structs.replace(of, looked=of.next, next=of.next + wait)
+        waits.append(wait)
+    assert waits == sorted(waits)
+    assert waits[-1] == 30.0
+    assert next_wait(of, True, 1.0) == next_wait(None, False, 1.0) == 5.0
+
+
+# ---------------------------------------------------------------- the mark
+
+
+def test_the_patches() -> None:
+    plain = node("a", taints=(taint("x"),))
+    body = cordoning(plain, 7, task().metadata, NOW - 60)
+    assert body["metadata"] == {
+        "uid": "uid-a",
+        "resourceVersion": "7",
+        "annotations": {"caretaker.dev/cordoned-by": MARK},
+    }
+    assert body["spec"] == {"unschedulable": True}
+    back = uncordoning(A, 8)
+    assert (back["spec"], back["metadata"]["annotations"]) == (
+        {"unschedulable": None},
+        {"caretaker.dev/cordoned-by": None},
+    )
+    assert "spec" not in uncordoning(node("a", cordon=MARK), 8), "a cordon that has ended is not touched"
+
+
+def test_a_mark_can_be_read_again() -> None:
+    found = mark_of(A)
+    assert found is not None
+    assert (found.namespace, found.name, found.uid, found.time) == ("default", "task", UID, NOW - 60)
+    assert is_cordoned_by(A, UID)
+    assert not is_cordoned_by(A, "other")
+    assert not is_cordoned_by(node("a", cordon=MARK), UID)
+
+
+# ---------------------------------------------------------------- random histories
+
+
+class _World:
+    """Nodes, Pods, PodDisruptionBudgets and people, in steps of ten seconds. Looks take effect at once."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.width = self.chance.randint(1, 3)
+        self.keep = self.chance.random() < 0.5
+        drain = Drain(timeout_seconds=60, on_failure="KeepCordoned" if self.keep else "Uncordon")
+        self.spec: dict[str, Any] = {"drain": drain, "parallelism": self.width, "backoff_limit": 1}
+        self.suspended = False
+        self.dropped = False
+        self.nodes = {name: node(name) for name in "abcde"}
+        # By a PodDisruptionBudget that never gives.
+        self.guarded = {name for name in self.nodes if self.chance.random() < 0.3}
+        self.pods: dict[str, Pod] = {}
+        self.entries: dict[str, Entry] = {}
+        self.views: dict[str, DrainView] = {}
+        self.by_hand: set[str] = set()  # nodes that a person cordoned
+        self.now = NOW
+
+    def snapshot(self) -> Any:
+        spec = {**self.spec, "suspend": self.suspended}
+        if self.dropped:
+            spec["drain"] = None
+        kept = dict(self.views)
+        pods = list(self.pods.values())
+        nodes, entries = list(self.nodes.values()), dict(self.entries)
+        return snapshot(task(**spec), nodes, pods, entries, now=self.now, drains=kept)
+
+    def act(self, *, kill: bool = False) -> Plan:
+        """One pass; killed, it ends after a random part of its writes and forgets what it knew."""
+        made = plan(self.snapshot())
+        steps: list[Any] = [("release", one) for one in made.releases]
+        steps += [("record", item) for item in made.records.items()]
+        steps += [("start", one) for one in made.launch.starts]
+        steps += [("cordon", one) for one in made.launch.cordons]
+        steps += [("drain", one) for one in made.drains]
+        if kill:
+            steps = steps[: self.chance.randint(0, len(steps))]
+        for what, of in steps:
+            getattr(self, f"_{what}")(of)
+        if kill:
+            self.views.clear()
+        return made
+
+    def _release(self, of: Node) -> None:
+        assert of.name not in self.by_hand, "a person's cordon was taken"
+        self._set(of.name, cordon="", unschedulable=False)
+
+    def _record(self, item: tuple[str, Entry]) -> None:
+        self.entries[item[0]] = item[1]
+
+    def _start(self, of: Start) -> None:
+        on = self.nodes[of.node_name]
+        if not self.dropped:
+            assert is_cordoned_by(on, UID), "a run began on a node that was not cordoned for it"
+            assert of.node_name not in self.guarded, "a run began beside a Pod that may not go"
+        self.pods[of.node_name] = pod(on, of.seq, created=self.now)
+
+    def _cordon(self, of: Node) -> None:
+        assert not of.unschedulable
+        body = cordoning(of, 1, task().metadata, self.now)
+        self._set(
+            of.name, cordon=body["metadata"]["annotations"]["caretaker.dev/cordoned-by"], unschedulable=True
+        )
+
+    def _drain(self, report: Any) -> None:
+        on, empty = report.node, report.node.name not in self.guarded
+        self.views[on.uid] = DrainView(
+            on.cordon, report.decision.seq, self.now, self.now, self.now + 5, empty, "" if empty else "PDB"
+        )
+
+    def _set(self, name: str, **changes: Any) -> None:
+        self.nodes[name] = msgspec.structs.replace(self.nodes[name], **changes)
+
+    def happen(self) -> None:
+        """What others do."""
+        name, chance = self.chance.choice(list(self.nodes)), self.chance.random()
+        if name in self.pods and not self.pods[name].terminal and chance < 0.6:
+            end = succeeded if self.chance.random() < 0.6 else failed
+            on, seq = self.nodes[name], self.pods[name].seq
+            self.pods[name] = end(on, seq, created=self.pods[name].created, finished=self.now)
+        elif chance < 0.1 and not self.nodes[name].unschedulable and not self.nodes[name].cordon:
+            self.by_hand.add(name)
+            self._set(name, unschedulable=True)
+        elif chance < 0.2 and self.nodes[name].unschedulable:
+            self.by_hand.discard(name)
+            self._set(name, unschedulable=False)
+        elif chance < 0.25:
+            self.suspended = not self.suspended
+        elif chance < 0.28:
+            self.dropped = not self.dropped
+        elif chance < 0.33 and (name in self.guarded or not self.nodes[name].unschedulable):
+            self.guarded ^= {name}
+
+    def cordons(self) -> list[str]:
+        return [name for name, one in self.nodes.items() if is_cordoned_by(one, UID)]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whatever_happens_no_more_nodes_are_cordoned_than_may_be_and_none_for_nothing(seed: int) -> None:
+    world = _World(seed)
+    for _ in range(60):
+        world.happen()
+        world.act(kill=world.chance.random() < 0.2)
+        assert len(world.cordons()) <= world.width
+        world.now += 10
+    world.suspended = world.dropped = False
+    world.guarded.clear()
+    for name in world.by_hand:
+        world._set(name, unschedulable=False)
+    world.by_hand.clear()
+    for _ in range(300):
+        for name, one in world.pods.items():
+            if not one.terminal:
+                world.pods[name] = succeeded(
+                    world.nodes[name], one.seq, created=one.created, finished=world.now
+                )
+        made = world.act()
+        world.now += 10
+    left = {report.node.name for report in made.nodes.failed} if world.keep else set()
+    assert set(world.cordons()) <= left, "a node stays cordoned, and nobody works on it"
+    if not left:
+        assert states(made).get("succeeded", 0) + states(made).get("failed", 0) == 5
+    assert not [one for one in world.nodes.values() if one.cordon and not one.unschedulable]
