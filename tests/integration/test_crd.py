@@ -319,6 +319,26 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             'supported values: "Continue", "Pause", "Fail"',
             id="a failure action that does not exist",
         ),
+        pytest.param(
+            task(drain={}), "spec.parallelism", "spec.drain needs spec.parallelism", id="a drain of all nodes"
+        ),
+        pytest.param(
+            task(parallelism=1, drain={"timeoutSeconds": 0}),
+            "spec.drain.timeoutSeconds",
+            "should be greater than or equal to 1",
+            id="a drain without time",
+        ),
+        pytest.param(
+            task(
+                parallelism=1,
+                drain={
+                    "podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}
+                },
+            ),
+            "spec.drain.podSelector.matchExpressions[0].values",
+            "values are needed with the operators In and NotIn",
+            id="a selector that says two things",
+        ),
         # Results.
         pytest.param(
             task(nodeGate=True), "spec.nodeGate", "must be of type object", id="a gate that is no object"

@@ -15,6 +15,7 @@ from caretaker.daemontask.drain_control import DrainControl, Drained
 from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.intents import is_new_end, withdrawn
 from caretaker.daemontask.metrics import DaemonTaskMetrics
+from caretaker.daemontask.node_summary import earliest
 from caretaker.daemontask.plan import Plan, keep_slots, with_launch
 from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl, run_all
 from caretaker.daemontask.shards import Written, write_refusal
@@ -98,8 +99,7 @@ class Applier:
             created=len(started),
             started=frozenset(started),
             refusal=refusal,
-            drain_at=drained.next_at,
-            undrained=_undrained(plan, state),
+            **_undrained(plan, drained, state),
             conflicts=tuple(creation.conflicts),
             unlabelled=frozenset(creation.unlabelled),
             shards=shards.count,
@@ -197,13 +197,18 @@ class Applier:
             state.ledger.withdrawn(back.values())
 
 
-def _undrained(plan: Plan, state: TaskState) -> str:
-    """Outcome.undrained."""
+def _undrained(plan: Plan, drained: Drained, state: TaskState) -> dict[str, Any]:
+    """Outcome.undrained and drain_at. One refusal may pass by itself, and is not told."""
     refused = state.unreleased.by_node
-    kept = {r.node.name: refused[r.node.uid].message for r in plan.nodes.marked if r.node.uid in refused}
-    if kept:
-        first = min(kept)
-        return f"node {first} cannot be uncordoned: {kept[first]}"
-    views = ((r.node.name, state.drains.get(r.node.uid)) for r in plan.nodes.holders)
-    denied = {name: view.message for name, view in views if view is not None and view.denied}
-    return f"node {(first := min(denied))} cannot be drained: {denied[first]}" if denied else ""
+    kept = {r.node.name: refused[r.node.uid] for r in plan.nodes.marked if r.node.uid in refused}
+    moments = (drained.next_at, min((one.until for one in kept.values()), default=0.0))
+    told = {
+        name: f"node {name} cannot be uncordoned: {one.message}"
+        for name, one in kept.items()
+        if one.times > 1
+    }
+    for report in plan.nodes.holders:
+        view = state.drains.get(report.node.uid)
+        if view is not None and view.denied:
+            told[report.node.name] = f"node {report.node.name} cannot be drained: {view.message}"
+    return {"undrained": told[min(told)] if told else "", "drain_at": earliest(moments)}

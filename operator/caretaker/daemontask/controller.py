@@ -8,6 +8,7 @@ import hashlib
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -261,7 +262,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             gates=state.gates,
             drains=state.drains,
             unreleased=state.unreleased.by_node,
-            unreleased_until=state.unreleased.until,
             undeletable=deletions.undeletable,
             unplaced=order.unplaced,
             absence=state.absence.look(state.ledger.loaded.node_names, self._nodes, now, self._scale),

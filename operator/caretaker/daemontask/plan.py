@@ -21,6 +21,7 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
 from caretaker.daemontask.node_summary import NodeSummary, Reports, earliest, summary_of
 from caretaker.daemontask.pods import Start
+from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
@@ -178,11 +179,8 @@ def _shut(nodes: NodeSummary) -> tuple[Node, ...]:
 
 def _to_try(snapshot: Snapshot, nodes: list[Node]) -> tuple[Node, ...]:
     """Those whose cordon is taken back now: where that was refused, it is tried again later."""
-    if snapshot.now < snapshot.unreleased_until:
-        return ()
     refused, never = snapshot.unreleased, RefusedPod("", 0.0, 0.0)
-    found = [node for node in nodes if refused.get(node.uid, never).until <= snapshot.now]
-    return tuple(found[:1] if snapshot.unreleased_until else found)
+    return tuple([node for node in nodes if refused.get(node.uid, never).until <= snapshot.now])
 
 
 def _given_up(snapshot: Snapshot) -> tuple[Pod, ...]:

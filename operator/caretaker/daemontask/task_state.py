@@ -21,7 +21,7 @@ from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX, DecisionCac
 from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.refused_pods import Pacing
+from caretaker.daemontask.refused_pods import Pacing, RefusedPods
 from caretaker.daemontask.retention import Absence
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Snapshot, WriteRefusal

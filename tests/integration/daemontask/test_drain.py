@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from testbed.admin import ApiError, Json, Jsons, path
+from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
+from testing.cli import Cli
 from testing.faults import Answer, LoseReply, Match, Run
 from testing.kubelet import HOLD, fail
 from testing.world import TIMEOUT, Task, World, condition, holds_for, in_loop, stands
@@ -301,34 +303,38 @@ async def test_a_run_of_another_task_is_waited_for(world: World) -> None:
 # ---------------------------------------------------------------- faults
 
 
+ACTIONS: dict[str, Any] = {
+    "the answer is lost": LoseReply(),
+    "500": Answer(500),
+    "403": Answer(403, "Forbidden"),
+    "409": Answer(409, "Conflict"),
+    "429": Answer(429),
+}
+QUICK = {("cordon", "the answer is lost"), ("eviction", "429"), ("uncordon", "403")}
+
+
 @pytest.mark.parametrize(
-    "action",
+    ("step", "fault"),
     [
-        pytest.param(LoseReply(), id="the answer is lost"),
-        pytest.param(Answer(500), id="500"),
-        pytest.param(Answer(403, "Forbidden"), id="403"),
-        pytest.param(Answer(409, "Conflict"), id="409"),
-        pytest.param(Answer(429), id="429"),
+        pytest.param(step, fault, marks=() if (step, fault) in QUICK else pytest.mark.slow)
+        for step in ("cordon", "list", "eviction", "uncordon")
+        for fault in ACTIONS
     ],
 )
-@pytest.mark.parametrize("step", ["cordon", "list", "eviction", "uncordon"])
-async def test_a_step_that_fails_is_tried_again(
-    world: World, proxy: ApiProxy, step: str, action: Any
-) -> None:
+async def test_a_step_that_fails_is_tried_again(world: World, proxy: ApiProxy, step: str, fault: str) -> None:
     (name,) = await world.join()
     pods = await app(world, name)
     match = {
         "cordon": Match(verb="patch", resource="nodes", name=name, nth=1),
-        "list": Match(verb="list", resource="pods", nth=1, where=lambda call: "nodeName" in str(call)),
+        "list": Match(verb="list", resource="pods", namespace="", nth=1),
         "eviction": Match(
             verb="create", resource="pods", subresource="eviction", namespace=world.namespace, nth=1
         ),
         "uncordon": Match(verb="patch", resource="nodes", name=name, nth=2),
     }[step]
-    with proxy.fault(match, action) as rule:
+    with proxy.fault(match, ACTIONS[fault]) as rule:
         task = await drained(world)
-        if step != "list":
-            await asyncio.to_thread(rule.wait, timeout=TIMEOUT)
+        await asyncio.to_thread(rule.wait, timeout=TIMEOUT)
         await task.done(1)
         await node_when(world, name, on=False)
     await gone(world, pods)
@@ -351,3 +357,14 @@ async def test_evictions_are_never_repeated_faster_than_the_bound(world: World, 
     await world.admin.delete(url)
     await gone(world, [pod])
     await task.done(1)
+
+
+async def test_status_tells_of_it(world: World, cluster: Cluster) -> None:
+    (name,) = await world.join()
+    await app(world, name)
+    await budget(world)
+    await drained(world)
+    await node_when(world, name, on=True)
+    shown = await Cli(cluster.kubeconfig, world.namespace)("status", "dtask", "t")
+    assert "drain: 1 node cordoned by the task, 1 at once at most" in shown.out
+    assert f"{name} Draining not running" in shown.out

@@ -60,6 +60,7 @@ ADVICE: Final = {
     Reason.POD_CREATION_REFUSED: "raise the quota or satisfy the policy; it is tried again by itself",
     Reason.POD_DELETION_REFUSED: "let the policy or webhook named let go of the Pod; it is tried again",
     Reason.GATE_REFUSED: "see to the right, policy or webhook that is named; it is tried again by itself",
+    Reason.DRAIN_REFUSED: "see to the right, policy or webhook that is named; it is tried again by itself",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
     Reason.INVALID_RESULTS: "fix the program or spec.results, then caretaker rerun {name}",
     Reason.INVALID_ANNOTATION: "correct or remove the annotation; it is ignored",
@@ -144,7 +145,7 @@ def as_text(forecast: Forecast, wide: bool) -> list[str]:
     if sys.stdout.isatty() and (plan.nodes.counts["active"] or forecast.turns):
         head.append(text.bar(plan.nodes.counts))
     head += ready_line(task.status.conditions, snapshot.now)
-    head += [*calendar_lines(forecast), *_slots(forecast), *gate_lines(forecast)]
+    head += [*calendar_lines(forecast), *_slots(forecast), *gate_lines(forecast), *drain_lines(forecast)]
     head += diagnostics(task, snapshot.ledger, plan.requests.refused)
     states = sorted(
         (forecast.state_of(name) for name in forecast.reports),
@@ -210,6 +211,15 @@ def gate_lines(forecast: Forecast) -> list[str]:
         else ""
     )
     return [f"gate {found.taint}: {number(found.gated_nodes, 'node')} with this taint{keep}"]
+
+
+def drain_lines(forecast: Forecast) -> list[str]:
+    """A line about the nodes that the task has cordoned, and how many it may have at a time."""
+    cordoned = [report for report in forecast.plan.nodes.marked if report.decision.cordoned]
+    if forecast.snapshot.task.spec.drain is None and not cordoned:
+        return []
+    most = f", {forecast.room.beyond} at once at most" if forecast.snapshot.task.spec.drain else ""
+    return [f"drain: {number(len(cordoned), 'node')} cordoned by the task{most}"]
 
 
 def diagnostics(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str = "") -> list[str]:
