@@ -29,7 +29,7 @@ from caretaker.runtime.work_queue import Key
 logger = logging.getLogger(__name__)
 
 CONCURRENCY: Final = 16
-LOOKS: Final = 20  # nodes whose Pods are listed in a pass; passes follow each other once a second at most
+LOOKS: Final = 20  # nodes of a task whose Pods are listed in a second
 EVICTIONS: Final = 100  # in a pass
 _MESSAGE: Final = 300  # characters of an answer
 
@@ -154,6 +154,8 @@ class DrainControl:
 
     async def drain(self, snapshot: Snapshot, reports: Sequence[NodeReport], state: TaskState) -> Drained:
         """Look at the first of these nodes, and evict their Pods."""
+        if time.monotonic() < state.drain_turn:
+            return Drained(time.time() + self._scale if reports else 0.0)
         left, turn = EVICTIONS, asyncio.Semaphore(CONCURRENCY)
 
         async def one(report: NodeReport) -> DrainView:
@@ -170,6 +172,7 @@ class DrainControl:
         holders = {report.node.uid for report in reports}
         moments = [view.next for uid, view in state.drains.items() if uid in holders]
         if len(reports) > LOOKS:
+            state.drain_turn = time.monotonic() + self._scale
             moments.append(time.time() + self._scale)
         return Drained(min(moments, default=0.0), any(view.empty for view in views))
 

@@ -142,6 +142,7 @@ class TaskState:
         self.gates = GatePacing()
         self.unreleased = RefusedPods()  # nodes that keep the cordon of spec.drain
         self.drains: dict[str, DrainView] = {}  # node UID -> how far it is drained
+        self.drain_turn = 0.0  # time.monotonic() from which Pods of nodes may be listed again
         self.creation = Creation()
         self.order = Order()
         self.deletions = Deletions()
