@@ -340,6 +340,22 @@ async def test_a_step_that_fails_is_tried_again(world: World, proxy: ApiProxy, s
     await gone(world, pods)
 
 
+async def test_a_missing_right_to_evict_is_told_with_the_value_that_grants_it(
+    world: World, proxy: ApiProxy
+) -> None:
+    (name,) = await world.join()
+    await app(world, name)
+    words = 'pods "web" is forbidden: User "x" cannot create resource "pods/eviction" in API group ""'
+    match = Match(verb="create", resource="pods", subresource="eviction", namespace=world.namespace)
+    with proxy.fault(match, Answer(403, "Forbidden", words)):
+        task = await drained(world)
+        found = await task.when(lambda t: stands(t, "Degraded", reason="DrainRefused"))
+    assert "drain.enabled" in condition(found, "Degraded")["message"]
+    found = await task.done(1)
+    assert not condition(found, "Degraded")
+    await node_when(world, name, on=False)
+
+
 async def test_evictions_are_never_repeated_faster_than_the_bound(world: World, proxy: ApiProxy) -> None:
     (name,) = await world.join()
     (pod,) = await app(world, name)
