@@ -230,6 +230,21 @@ def test_a_refused_uncordon_is_tried_later() -> None:
     assert planned(task(**DRAIN), [A], [], {"a": entry(A)}, now=NOW + 2, **of).releases
 
 
+def test_at_most_once_an_intent_is_written_for_the_run_and_not_for_the_cordon() -> None:
+    of = task(run_guarantee="AtMostOnce", backoff_limit=0, **DRAIN)
+    assert not planned(of, [node("a")]).launch.intents
+    assert not planned(of, [A]).launch.intents
+    assert list(planned(of, [A], drains=view(empty=True)).launch.intents) == ["a"]
+
+
+def test_at_most_once_a_drain_that_fails_has_run_nothing_and_fails_the_node() -> None:
+    of = late()
+    made = planned(
+        task(run_guarantee="AtMostOnce", backoff_limit=0, **DRAIN), [of["of"]], drains=of["drains"]
+    )
+    assert (made.records["a"].result, made.records["a"].intent) == ("Failed", "")
+
+
 def test_failures_elsewhere_keep_an_empty_node_from_starting() -> None:
     bad = node("b")
     of = task(drain=Drain(), parallelism=2, failure_policy=FailurePolicy(0, "Pause"))
