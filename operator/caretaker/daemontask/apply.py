@@ -5,7 +5,7 @@ I/O only. No decision is made here, except to leave starts to a later plan.
 
 import logging
 import time
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
