@@ -10,7 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.conditions import Reason
-from caretaker.daemontask.drain import DRAIN_TIMEOUT
+from caretaker.daemontask.cordon_control import CordonControl
+from caretaker.daemontask.decision import DRAINING
+from caretaker.daemontask.drain import NO_RUN
 from caretaker.daemontask.drain_control import DrainControl, Drained
 from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.intents import is_new_end, withdrawn
@@ -43,12 +45,14 @@ class Applier:
         self,
         pod_control: PodControl,
         gate_control: GateControl,
+        cordon_control: CordonControl,
         drain_control: DrainControl,
         metrics: DaemonTaskMetrics,
         scale: float,
     ) -> None:
         self._pod_control = pod_control
         self._gate_control = gate_control
+        self._cordon_control = cordon_control
         self._drain_control = drain_control
         self._metrics = metrics
         self._scale = scale
@@ -77,7 +81,7 @@ class Applier:
         order.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
         plan, refusal, flush_at = await self._record(snapshot, plan, state)
         creation.refusal = refusal or creation.refusal
-        again = await self._drain_control.release(plan.releases, state)
+        again = await self._cordon_control.release(plan.releases, state)
         started, more, drained = list[str](), plan.more or again, Drained()
         if refusal is None:
             refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
@@ -110,14 +114,17 @@ class Applier:
         )
 
     async def _drain(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Drained:
-        """The nodes that have got a slot are cordoned, those that are cordoned are drained."""
-        holders = {report.node.uid for report in plan.nodes.holders}
-        state.drains = {uid: view for uid, view in state.drains.items() if uid in holders}
-        if plan.launch.cordons:
-            if not plan.launch.starts:
-                state.creation.refusal, state.creation.again = None, False
-            await self._drain_control.cordon(snapshot, plan.launch.cordons, state)
-        return await self._drain_control.drain(snapshot, plan.drains, state)
+        """The nodes that have got a slot are cordoned, those that are cordoned are drained. Of the others
+        nothing is remembered."""
+        drained = {report.node.uid for report in plan.drained}
+        state.drains = {uid: view for uid, view in state.drains.items() if uid in drained}
+        if plan.launch.cordons and not plan.launch.starts:
+            state.creation.refusal, state.creation.again = None, False
+        cordon_at = await self._cordon_control.cordon(snapshot, plan.launch.cordons, state)
+        found = await self._drain_control.drain(snapshot, plan.drains, state)
+        ended = [r for r in plan.nodes.holders if r.decision.reason == DRAINING and r.node.uid not in drained]
+        again = found.again or bool(ended)
+        return Drained(earliest((cordon_at, found.next_at)), again)
 
     async def _record(
         self, snapshot: Snapshot, plan: Plan, state: TaskState
@@ -156,7 +163,7 @@ class Applier:
         state.recorded(plan.records.values())
         for entry in ended:
             self._metrics.runs.labels(entry.result).inc()
-            if entry.started_at and not (entry.intent or entry.rejections or entry.reason == DRAIN_TIMEOUT):
+            if entry.started_at and not (entry.intent or entry.rejections or entry.reason in NO_RUN):
                 self._metrics.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
         return plan, None, 0.0
 
@@ -207,8 +214,10 @@ def _undrained(plan: Plan, drained: Drained, state: TaskState) -> dict[str, Any]
         for name, one in kept.items()
         if one.times > 1
     }
-    for report in plan.nodes.holders:
+    for report in plan.drained:
         view = state.drains.get(report.node.uid)
-        if view is not None and view.denied:
-            told[report.node.name] = f"node {report.node.name} cannot be drained: {view.message}"
+        if view is not None and view.fault:
+            told[report.node.name] = f"node {report.node.name} cannot be drained: {view.fault}"
+    if state.cordons.times > 1:
+        told.setdefault("", state.cordons.message)
     return {"undrained": told[min(told)] if told else "", "drain_at": earliest(moments)}

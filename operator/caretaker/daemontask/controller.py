@@ -18,6 +18,7 @@ from caretaker.api.daemontask import DaemonTask, FormerRevision, Status, drainer
 from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.apply import Applier
 from caretaker.daemontask.bulk import FREE, PAUSE
+from caretaker.daemontask.cordon_control import CordonControl
 from caretaker.daemontask.drain_control import DrainControl
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.gate_control import GateControl
@@ -46,7 +47,7 @@ from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex, Store
-from caretaker.runtime.controller import Conflict, Kind, Next, Subject
+from caretaker.runtime.controller import Conflict, Kind, Next, Retry, Subject
 from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
 
@@ -66,6 +67,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         pods: Store[Pod],
         metrics: DaemonTaskMetrics,
         scale: float = 1.0,
+        operator: str = "",
     ) -> None:
         self.unseen: Callable[[], ApiError | None] | None = None  # why nodes or Pods cannot be seen
         self._client = client
@@ -74,8 +76,9 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self._index = PodIndex(pods)
         self._pod_control = PodControl(client, pods, scale)
         gates = GateControl(client, watched.node_store, scale)
-        self._drain_control = DrainControl(client, watched.node_store, metrics, scale)
-        self._applier = Applier(self._pod_control, gates, self._drain_control, metrics, scale)
+        self._cordon_control = CordonControl(client, watched.node_store, scale)
+        drains = DrainControl(client, metrics, scale, operator)
+        self._applier = Applier(self._pod_control, gates, self._cordon_control, drains, metrics, scale)
         self._task_states = watched.task_states
         self._metrics = metrics
         self._scale = scale
@@ -85,7 +88,20 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         """The task is gone: its nodes are uncordoned."""
         self._task_states.drop(key)
         self._metrics.forget(key.namespace, key.name)
-        await self._drain_control.release_all(key)
+        await self.release(key)
+
+    async def release(self, key: Key) -> None:
+        """Uncordon the nodes of a task of this name that is gone, where none of its Pods lives. Raises Retry
+        where that is refused: there is no resource to report it on."""
+
+        def busy(task_uid: str, node_uid: str) -> bool:
+            pods = self._index.pods_of(key.namespace, task_uid).get(node_uid, {})
+            return any(not pod.terminal for pod in pods.values())
+
+        try:
+            await self._cordon_control.release_all(key, busy)
+        except ApiError as error:
+            raise Retry(f"nodes of {key.namespace}/{key.name} stay cordoned: {error}") from error
 
     async def stop(self) -> None:
         """Another process may lead from now on."""
@@ -133,7 +149,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         unsure = dict(state.creation.unsure) if plan.launch.starts else {}
         hidden = unlisted(snapshot, plan) | {name: uid for uid, name in unsure.items()}
         shards, asked = state.ledger.loaded, time.monotonic()
-        begin = [start.node_name for start in plan.launch.starts] + [n.name for n in plan.launch.cordons]
+        begin = [start.node_name for start in (*plan.launch.starts, *plan.launch.cordons)]
         known = not begin or await shards.current(begin)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
         lost = given_up(snapshot.ledger.entries, plan.records)
@@ -261,6 +277,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             refused_until=pacing.refused_pods.until,
             gates=state.gates,
             drains=state.drains,
+            cordons=state.cordons,
             unreleased=state.unreleased.by_node,
             undeletable=deletions.undeletable,
             unplaced=order.unplaced,

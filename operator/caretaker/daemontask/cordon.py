@@ -5,7 +5,8 @@ of the node's resourceVersion. A node is a task's own only while it has both: an
 a cordon that somebody else has ended, and a cordon alone is somebody else's.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +14,23 @@ from caretaker.api.names import CORDONED_BY
 from caretaker.api.objects import Node, WireMeta
 from caretaker.api.times import format_time, parse_time
 
-_PARTS = 4
+_PARTS: Final = 4
+
+
+class Cordons(msgspec.Struct, frozen=True):
+    """The cordons that a task could not set.
+
+    unsure   node UID -> (name, resourceVersion) of requests without an answer: each may be executed later,
+             until the node has been written by others, and holds a slot until then
+    message  why the last one was refused; "" = it was not
+    times    how often in a row
+    until    no cordon is tried before
+    """
+
+    unsure: Mapping[str, tuple[str, int]] = {}
+    message: str = ""
+    times: int = 0
+    until: float = 0.0
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -38,7 +55,8 @@ def mark_of(node: Node) -> Mark | None:
 
 def is_cordoned_by(node: Node, uid: str) -> bool:
     """Whether this task has cordoned the node, and nobody has ended that."""
-    return node.unschedulable and bool(node.cordon) and node.cordon.split("/")[2:3] == [uid]
+    mark = mark_of(node) if node.unschedulable else None
+    return mark is not None and mark.uid == uid
 
 
 def cordoning(node: Node, version: int, task: WireMeta, now: float) -> dict[str, Any]:

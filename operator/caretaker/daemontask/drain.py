@@ -1,12 +1,12 @@
 """Which Pods of a cordoned node are evicted, when its run may begin or has failed, when its cordon ends.
 
-Pure. The rules for Pods are those of kubectl drain --ignore-daemonsets, with two differences: a Pod of a
-DaemonSet stays without a look whether the DaemonSet exists (the garbage collector takes it otherwise), and a
-Pod of another DaemonTask is waited for, since evicting it would cut off a run. The state between two looks at
-a node is a cache: a new process looks again.
+Pure. The rules for Pods are those of kubectl drain --ignore-daemonsets, with three differences: a Pod of a
+DaemonSet stays without a look whether the DaemonSet exists (the garbage collector takes it otherwise), the
+operator's own Pods stay, since one that finds no other node could not end the cordon, and a Pod of another
+DaemonTask is waited for, since evicting it would cut off a run.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,20 +14,27 @@ from msgspec.structs import replace
 
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import Drain, PodSelector
-from caretaker.api.objects import Node, WireBareMeta
+from caretaker.api.objects import Node, Taint, WireBareMeta
 from caretaker.daemontask.cordon import is_cordoned_by, mark_of
 from caretaker.daemontask.decision import BACKOFF, DRAINING, Decision, DecisionInput, DrainView, NodeReport
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node_eligibility import UNSCHEDULABLE, Tolerated
 from caretaker.daemontask.pod_failure_policy import cut_message, past, reboot_runs
 from caretaker.daemontask.run_triggers import NO_PODS, key_of
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.kube.errors import ApiError
 
 DRAIN_TIMEOUT: Final = "DrainTimeout"
+NOT_STARTED: Final = "NotStarted"
+NO_RUN: Final = (DRAIN_TIMEOUT, NOT_STARTED)
 FRESH: Final = 30.0  # seconds for which a node counts as empty after a look
 FIRST_WAIT: Final = 5.0  # seconds between two looks at a node, as kubectl drain waits after a refusal
 LONGEST_WAIT: Final = 30.0
+_MESSAGE: Final = 300  # characters of an answer
 _ENDED: Final = ("Succeeded", "Failed")
+_CORDON: Final = Taint(UNSCHEDULABLE, "NoSchedule")
+_OPERATOR: Final = ("app.kubernetes.io/name", "caretaker")  # a label of the chart's Pods
 
 
 # ---------------------------------------------------------------- the Pods of a node
@@ -39,6 +46,7 @@ class _Marks(msgspec.Struct):
 
 class _Meta(WireBareMeta):
     annotations: _Marks | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Volume(msgspec.Struct, rename="camel"):
@@ -47,6 +55,7 @@ class _Volume(msgspec.Struct, rename="camel"):
 
 class _Spec(msgspec.Struct):
     volumes: list[_Volume] | None = None
+    tolerations: list[dict[str, Any]] | None = None
 
 
 class _Status(msgspec.Struct):
@@ -64,6 +73,11 @@ class NodePod(msgspec.Struct):
     def full_name(self) -> str:
         """Namespace and name."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def tolerates_cordon(self) -> bool:
+        """Whether the scheduler puts it on cordoned nodes too: its successor comes back at once."""
+        return Tolerated(self.spec.tolerations or ()).has(_CORDON)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -84,16 +98,28 @@ class Step(msgspec.Struct, frozen=True):
         return not (self.evict or self.ending or self.blocked)
 
 
-def step(pods: Iterable[NodePod], drain: Drain, task_uid: str) -> Step:
+def step(
+    pods: Iterable[NodePod],
+    drain: Drain,
+    task_uid: str,
+    *,
+    known: Collection[str] | None = None,
+    operator: str = "",
+) -> Step:
     """The next step of a node with these Pods. As with kubectl drain, one that may not be evicted keeps all
-    others: a node that cannot be drained keeps its workloads."""
+    others: a node that cannot be drained keeps its workloads.
+
+    known     UIDs of Pods that tolerate the cordon and were there at the first look: later ones stay, or
+              they would be evicted without end; None = this is the first look
+    operator  the operator's own namespace
+    """
     evict, ending, blocked = list[NodePod](), list[NodePod](), list[str]()
     for pod in pods:
         owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
         kind = owner.kind if owner is not None else ""
-        if pod.status.phase in _ENDED or _is_mirror(pod) or kind == "DaemonSet":
+        if _stays(pod, operator) or kind == "DaemonSet" or (owner is not None and owner.uid == task_uid):
             continue
-        if owner is not None and owner.uid == task_uid:
+        if known is not None and pod.metadata.uid not in known and pod.tolerates_cordon:
             continue
         if pod.metadata.deletion_timestamp is not None or kind == "DaemonTask":
             ending.append(pod)
@@ -108,6 +134,14 @@ def step(pods: Iterable[NodePod], drain: Drain, task_uid: str) -> Step:
     if blocked:
         return Step((), tuple(ending), min(blocked))
     return Step(tuple(evict), tuple(ending))
+
+
+def _stays(pod: NodePod, operator: str) -> bool:
+    name, value = _OPERATOR
+    ours = bool(operator) and pod.metadata.namespace == operator
+    if ours and (pod.metadata.labels or {}).get(name) == value:
+        return True
+    return pod.status.phase in _ENDED or _is_mirror(pod)
 
 
 def _is_mirror(pod: NodePod) -> bool:
@@ -153,58 +187,87 @@ def eviction(pod: NodePod, drain: Drain) -> dict[str, Any]:
 # ---------------------------------------------------------------- the run
 
 
-def drained_first(
-    inputs: DecisionInput, node: Node, decision: Decision, entry: Entry | None, not_before: float
-) -> Decision:
+def view_of(drains: Mapping[str, DrainView], node: Node, run: str) -> DrainView | None:
+    """How far the node is drained for this attempt."""
+    view = drains.get(node.uid)
+    return view if view is not None and (view.mark, view.run) == (node.cordon, run) else None
+
+
+def drained_first(inputs: DecisionInput, node: Node, ready: Decision, entry: Entry | None) -> Decision:
     """The decision about a node whose run may begin: if the task has cordoned it, it is drained first."""
     drain, mark = inputs.spec.drain, mark_of(node)
     if drain is None or mark is None or not is_cordoned_by(node, inputs.task_uid):
-        return decision
-    view, now = inputs.drains.get(node.uid), inputs.now
-    if view is not None and (view.mark, view.seq) != (node.cordon, decision.seq):
-        view = None
-    since = max(past(mark.time, now) or (view.first if view is not None else now), not_before)
-    if view is not None and view.looked < since:
-        view = None  # of an attempt before
-    if view is not None and view.empty and now - view.looked <= FRESH * inputs.backoff_scale:
-        return replace(decision, slot=True)
-    deadline = since + drain.timeout_seconds
-    if view is not None and not view.empty and now >= deadline:
-        return _timed_out(inputs, node, decision, entry, since, view.message)
-    message = view.message if view is not None else ""
-    moments = (deadline, view.next if view is not None else 0.0)
-    wake = min((at for at in moments if at > now), default=0.0)
-    failing = decision.failing
+        return ready
+    if why := _in_vain(inputs, node, ready, entry, past(mark.time, inputs.now)):
+        return _failed(inputs, node, ready, entry, NOT_STARTED, why)
+    run = f"{key_of(inputs, node, ready.nonce)}/{ready.seq}/{ready.attempt}"
+    view = view_of(inputs.drains, node, run)
+    if view is None:
+        return replace(ready, slot=True, drain=run)
+    if view.empty and inputs.now - view.looked <= FRESH * inputs.backoff_scale:
+        return replace(ready, slot=True)
+    if not (view.empty or view.fault) and view.looked >= view.first + drain.timeout_seconds:
+        return _failed(inputs, node, ready, entry, DRAIN_TIMEOUT, view.message, view.first)
+    wake = min((at for at in (view.next, _deadline(view, drain)) if at > inputs.now), default=0.0)
     return Decision(
-        "active", DRAINING, message, since=since, slot=True, failing=failing, seq=decision.seq, wake=wake
+        "active",
+        DRAINING,
+        view.message,
+        since=view.first,
+        slot=True,
+        failing=ready.failing,
+        drain=run,
+        wake=wake,
     )
 
 
-def _timed_out(
-    inputs: DecisionInput, node: Node, decision: Decision, entry: Entry | None, since: float, why: str
+def _in_vain(inputs: DecisionInput, node: Node, ready: Decision, entry: Entry | None, cordoned: float) -> str:
+    """Why the run cannot begin though the node was drained for it; "" = it may."""
+    if node.uid in inputs.unplaced and inputs.deprioritised.get(node.uid, 0.0) >= cordoned:
+        return "the drained node has no room for the Pod"
+    if ready.state != "blocked" or entry is None or not entry.rejections:
+        return ""
+    if inputs.now < max(entry.started_at, cordoned) + inputs.spec.progress_deadline_seconds:
+        return ""
+    return f"the kubelet of the drained node rejects the Pod, {entry.reason}: {entry.message}"
+
+
+def _deadline(view: DrainView, drain: Drain) -> float:
+    return view.first + drain.timeout_seconds
+
+
+def _failed(
+    inputs: DecisionInput,
+    node: Node,
+    ready: Decision,
+    entry: Entry | None,
+    reason: str,
+    why: str,
+    since: float = 0.0,
 ) -> Decision:
-    """The attempt has failed before its Pod was created. No name of a Pod is used."""
-    key, now = key_of(inputs, node, decision.nonce), int(inputs.now)
+    """The attempt has failed, and nothing of it ran. A node that was drained in vain is not tried again: no
+    other attempt would differ. No name of a Pod is used."""
+    key, now = key_of(inputs, node, ready.nonce), int(inputs.now)
     same = entry if entry is not None and entry.run_key == key else None
     attempts = 1 + (same.attempts if same is not None else 0)
-    final = inputs.spec.at_most_once or attempts > inputs.spec.backoff_limit
+    final = inputs.spec.at_most_once or reason == NOT_STARTED or attempts > inputs.spec.backoff_limit
     record = Entry(
         node_uid=node.uid,
         revision=inputs.revision,
         run_key=key,
         result="Failed" if final else "Retry",
         seq=entry.seq if entry is not None else 0,
-        nonce=decision.nonce,
+        nonce=ready.nonce,
         boot_id=node.boot_id,
         tick=inputs.tick,
         attempts=attempts,
         disruptions=same.disruptions if same is not None else 0,
         failing_since=(same.failing_since if same is not None else 0) or now,
-        started_at=int(since),
+        started_at=int(since) or now,
         finished_at=now,
-        reason=DRAIN_TIMEOUT,
+        reason=reason,
         message=cut_message(why),
-        reboot_runs=reboot_runs(decision.start, now, entry, same is not None),
+        reboot_runs=reboot_runs(ready.start, now, entry, same is not None),
     )
     if final:
         return Decision("failed", record.reason, record.message, since=float(now), record=record)
@@ -214,60 +277,66 @@ def _timed_out(
     )
 
 
+def due(snapshot: Snapshot, reports: Iterable[NodeReport]) -> list[NodeReport]:
+    """Of the nodes that are drained those that are to be looked at now, the longest wait first."""
+    drain = snapshot.task.spec.drain
+    if drain is None:
+        return []
+    found = list[tuple[float, str, NodeReport]]()
+    for report in reports:
+        view = view_of(snapshot.drains, report.node, report.decision.drain)
+        # The last look is at the deadline: only what it finds is a timeout.
+        at = 0.0 if view is None else view.next if view.empty else min(view.next, _deadline(view, drain))
+        if at <= snapshot.now:
+            found.append((at, report.node.name, report))
+    return [report for _, _, report in sorted(found, key=lambda one: one[:2])]
+
+
 # ---------------------------------------------------------------- the end of the cordon
 
 
-def due(snapshot: Snapshot, reports: Iterable[NodeReport]) -> list[NodeReport]:
-    """The nodes that are being drained and are to be looked at now, those that have waited longest first."""
-    found = [
-        report
-        for report in reports
-        if report.decision.reason == DRAINING and _next_look(snapshot, report) <= snapshot.now
-    ]
-    return sorted(found, key=lambda report: (_next_look(snapshot, report), report.node.name))
-
-
-def _next_look(snapshot: Snapshot, report: NodeReport) -> float:
-    view = snapshot.drains.get(report.node.uid)
-    current = view is not None and (view.mark, view.seq) == (report.node.cordon, report.decision.seq)
-    return view.next if view is not None and current else 0.0
-
-
-def releases(snapshot: Snapshot, reports: Iterable[NodeReport], hold: str) -> list[Node]:
+def releases(snapshot: Snapshot, reports: Iterable[NodeReport], hold: str, *, gated: bool) -> list[Node]:
     """The nodes that lose the mark of this task, or of an earlier one of its name, and the cordon with it.
-    `hold`: why nothing may begin."""
+    `hold`: why nothing may begin; `gated`: nodes that have not failed may not."""
     meta, found = snapshot.task.metadata, list[Node]()
     for report in reports:
-        mark = mark_of(report.node)
+        mark, pods = mark_of(report.node), snapshot.pods.get(report.node.uid, NO_PODS)
         if mark is None or (mark.namespace, mark.name) != (meta.namespace, meta.name):
             continue
-        if not is_cordoned_by(report.node, meta.uid) or _is_over(snapshot, report, hold):
+        if report.node.uid in snapshot.namesakes or any(not pod.terminal for pod in pods.values()):
+            continue  # a run goes on there
+        if not is_cordoned_by(report.node, meta.uid) or _is_over(snapshot, report, hold, gated=gated):
             found.append(report.node)
     return found
 
 
-def _is_over(snapshot: Snapshot, report: NodeReport, hold: str) -> bool:
-    """Whether no run of this task needs the node cordoned. While a Pod of it lives, one does."""
+def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) -> bool:
+    """Whether no run of this task needs the node cordoned."""
     decision, entry, drain = report.decision, report.entry, snapshot.task.spec.drain
-    pods = snapshot.pods.get(report.node.uid, NO_PODS)
-    running = any(not pod.terminal for pod in pods.values()) or (entry is not None and is_open(entry))
-    if running or decision.record is not None:
+    if decision.record is not None or (entry is not None and is_open(entry)):
         return False
     if drain is None or decision.state == "excluded" or decision.reason == Reason.AWAITING_SCHEDULE:
         return True
     if decision.state == "succeeded":
         return not decision.slot
-    if drain.on_failure == "KeepCordoned" and (decision.state == "failed" or decision.failing):
-        return False
-    if decision.state == "failed" or hold:
+    tried = entry is not None and (entry.result == "Failed" or (entry.result == "Retry" and entry.attempts))
+    if drain.on_failure == "KeepCordoned" and tried:
+        return False  # whatever the task wants since: only a success shows that the node is whole
+    if decision.state == "failed" or hold or (gated and not decision.failing):
         return True
-    # One that waits for long has not begun: it gives its slot back.
+    # One that is NotReady for long has not begun: it gives its slot back.
     late = decision.since + snapshot.task.spec.progress_deadline_seconds
-    return decision.state == "blocked" and decision.since > 0 and late <= snapshot.now
+    return decision.reason == "NodeNotReady" and decision.since > 0 and late <= snapshot.now
 
 
-def next_wait(view: DrainView | None, moved: bool, scale: float) -> float:
+def next_wait(view: DrainView | None, *, moved: bool, scale: float) -> float:
     """Seconds until the next look: longer and longer while every eviction is refused."""
     if view is None or moved:
         return FIRST_WAIT * scale
     return min((view.next - view.looked) * 1.5, LONGEST_WAIT * scale)
+
+
+def words_of(error: ApiError) -> str:
+    """The API server's words. It names the PodDisruptionBudget in a cause."""
+    causes = "; ".join(message for _, message in error.causes if message)
+    return (causes or error.message or str(error))[:_MESSAGE]

@@ -90,6 +90,8 @@ def decide(
         decision = replace(decision, failing=decision.failing or _failing_since(inputs, node, settled))
     if node.cordon and is_cordoned_by(node, inputs.task_uid):
         decision = replace(decision, cordoned=True)
+    if node.uid in inputs.unsure:
+        decision = replace(decision, slot=True)
     return _with_slot_of_predecessor(inputs, node, decision) if inputs.namesakes else decision
 
 
@@ -281,7 +283,7 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
         attempt=1 + (retry.attempts + retry.disruptions if retry else 0),
         nonce=nonce,
     )
-    return drained_first(inputs, node, ready, entry, not_before) if node.cordon else ready
+    return drained_first(inputs, node, ready, entry) if node.cordon else ready
 
 
 def _blocked(inputs: DecisionInput, eligibility: Eligibility, again: Entry | None) -> Decision:

@@ -17,6 +17,7 @@ from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.bulk import FREE, Bulk, PassTurn
+from caretaker.daemontask.cordon import Cordons
 from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX, DecisionCache, DrainView
 from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Entry
@@ -142,7 +143,7 @@ class TaskState:
         self.gates = GatePacing()
         self.unreleased = RefusedPods()  # nodes that keep the cordon of spec.drain
         self.drains: dict[str, DrainView] = {}  # node UID -> how far it is drained
-        self.drain_turn = 0.0  # time.monotonic() from which Pods of nodes may be listed again
+        self.cordons = Cordons()  # those that could not be set
         self.creation = Creation()
         self.order = Order()
         self.deletions = Deletions()
@@ -244,6 +245,8 @@ class TaskState:
         self.pacing.refused_pods.forget(node.uid)
         self.unreleased.forget(node.uid)
         self.drains.pop(node.uid, None)
+        unsure = {uid: at for uid, at in self.cordons.unsure.items() if uid != node.uid}
+        self.cordons = msgspec.structs.replace(self.cordons, unsure=unsure)
         self._forget_conflicts((node.uid,))
         deletions.ended = {uid: pod for uid, pod in deletions.ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)

@@ -95,8 +95,11 @@ class WatchHandlers:
             return
         key = Key(KIND, pod.namespace, task)
         state = self.task_states.find(key)
-        if state is None:
-            return  # not looked at yet
+        if state is None:  # not looked at yet, or gone: then its cordons may wait for the end of the run
+            node = self.nodes.get(pod.annotations.get(POD_NODE_NAME, ""))
+            if node is not None and node.cordon and (new is None or new.terminal):
+                self._on_key(key)
+            return
         if state.uid != pod.owner_uid:
             self._on_key(key)  # of an earlier task of this name: a node may wait for it
             return

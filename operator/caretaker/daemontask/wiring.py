@@ -53,6 +53,7 @@ class Targets(DaemonTaskKind):
         if seconds := self._task_states.pass_turn(key).read(size_of(raw), time.monotonic()):
             raise Postponed(seconds)
         if has_ecs(raw):
+            await self.release(key)  # of an earlier task of this name
             return await self.ecs.gather(key, *read_ecs(raw))
         return await super().gather(key, raw)
 
@@ -74,7 +75,7 @@ def make(context: Context) -> Targets:
     watched = WatchHandlers(
         TaskStates(), context.store(NODES), pods, context.queue.add, scale, context.settings.namespace or ""
     )
-    kind = Targets(context.client, watched, pods, metrics, scale)
+    kind = Targets(context.client, watched, pods, metrics, scale, context.settings.operator_namespace)
     kind.unseen = context.unseen
     kind.ecs = EcsTarget(context.aws, context.settings.aws_grants, metrics, context.queue.add, scale)
     return kind

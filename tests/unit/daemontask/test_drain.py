@@ -8,15 +8,16 @@ import pytest
 
 from caretaker.api.daemontask import Drain, FailurePolicy, PodSelector, SelectorRequirement
 from caretaker.api.objects import Node, Pod
-from caretaker.daemontask.cordon import cordoning, is_cordoned_by, mark_of, uncordoning
+from caretaker.daemontask.cordon import Cordons, cordoning, is_cordoned_by, mark_of, uncordoning
 from caretaker.daemontask.decision import DrainView
-from caretaker.daemontask.drain import NodePod, eviction, label_selector, next_wait, step
+from caretaker.daemontask.drain import NodePod, eviction, label_selector, next_wait, step, view_of
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import Plan, plan
-from caretaker.daemontask.pods import Start, build, revision_of
+from caretaker.daemontask.pods import Start, build, revision_of, run_key
 from caretaker.daemontask.refused_pods import RefusedPods
 from unit.daemontask.build import (
     NOW,
+    REVISION,
     UID,
     entry,
     failed,
@@ -39,13 +40,18 @@ A = node("a", unschedulable=True, cordon=MARK)
 B = node("b")
 
 
-def view(of: Node = A, seq: int = 1, **changes: Any) -> dict[str, DrainView]:
-    return {of.uid: msgspec.structs.replace(DrainView(of.cordon, seq, NOW - 5, NOW - 1, NOW + 4), **changes)}
+def run_of(of: Node = A, *, seq: int = 1, attempt: int = 1, nonce: str = "") -> str:
+    return f"{run_key(UID, REVISION, of.uid, nonce, '')}/{seq}/{attempt}"
+
+
+def view(of: Node = A, **changes: Any) -> dict[str, DrainView]:
+    seen = DrainView(of.cordon, run_of(of), NOW - 5, NOW - 1, NOW + 4)
+    return {of.uid: msgspec.structs.replace(seen, **changes)}
 
 
 def acts(made: Plan) -> tuple[list[str], list[str], list[str], list[str]]:
     """(cordoned, drained, started, uncordoned)."""
-    cordons = [one.name for one in made.launch.cordons]
+    cordons = [one.node_name for one in made.launch.cordons]
     return cordons, [r.node.name for r in made.drains], started(made), [one.name for one in made.releases]
 
 
@@ -62,7 +68,8 @@ def test_a_node_that_has_got_its_slot_is_cordoned_before_anything_starts() -> No
 def test_a_cordoned_node_is_drained_and_holds_its_slot() -> None:
     made = planned(task(**DRAIN), [A, B])
     assert acts(made) == ([], ["a"], [], [])
-    assert states(made) == {"active": 1, "pending": 1}
+    assert states(made) == {"pending": 2}, "no look has begun yet"
+    assert states(planned(task(**DRAIN), [A, B], drains=view())) == {"active": 1, "pending": 1}
 
 
 def test_the_run_begins_once_the_node_is_empty() -> None:
@@ -73,9 +80,10 @@ def test_the_run_begins_once_the_node_is_empty() -> None:
     "changes",
     [
         pytest.param({"mark": "other"}, id="that was empty under another cordon"),
-        pytest.param({"seq": 7}, id="that was empty for another Pod"),
+        pytest.param({"run": run_of(seq=7)}, id="that was empty for another Pod"),
+        pytest.param({"run": run_of(nonce="x")}, id="that was empty for another run"),
+        pytest.param({"run": run_of(attempt=2)}, id="that was empty for another attempt"),
         pytest.param({"looked": NOW - 31}, id="that was empty too long ago"),
-        pytest.param({"looked": NOW - 61, "first": NOW - 61}, id="that was empty before it was cordoned"),
     ],
 )
 def test_a_node_is_looked_at_again(changes: dict[str, Any]) -> None:
@@ -103,42 +111,54 @@ def test_the_cordon_of_another_task_is_somebody_elses() -> None:
     assert (acts(made), states(made)) == (([], [], [], []), {"blocked": 1})
 
 
-def late(**changes: Any) -> dict[str, Any]:
-    of = node("a", unschedulable=True, cordon=f"default/task/{UID}/1970-01-12T13:35:00Z")
-    return {"of": of, "drains": view(of, message="PDB web", **changes)}
+def late(**changes: Any) -> dict[str, DrainView]:
+    return view(**{"first": NOW - 601, "looked": NOW - 1, "message": "PDB web", **changes})
 
 
 def test_an_attempt_fails_when_its_time_is_over_and_says_why() -> None:
-    of = late()
-    made = planned(task(**DRAIN), [of["of"]], drains=of["drains"])
+    made = planned(task(**DRAIN), [A], drains=late())
     record = made.records["a"]
     assert (record.result, record.reason, record.message) == ("Retry", "DrainTimeout", "PDB web")
     assert (record.attempts, record.failing_since, record.seq) == (1, int(NOW), 0)
     assert not started(made)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"looked": NOW - 2, "next": NOW + 1}, id="before the last look"),
+        pytest.param({"fault": "no answer"}, id="while the API server does not answer"),
+        pytest.param({"empty": True, "looked": NOW - 40, "next": NOW}, id="once it was empty"),
+    ],
+)
+def test_no_attempt_fails(changes: dict[str, Any]) -> None:
+    made = planned(task(**DRAIN), [A], drains=late(**changes))
+    assert not made.records
+    assert acts(made)[1] == ["a"], "it is looked at, at its deadline at the latest"
+
+
 def test_the_last_attempt_fails_the_node() -> None:
-    of = late()
-    made = planned(task(backoff_limit=0, **DRAIN), [of["of"]], drains=of["drains"])
+    made = planned(task(backoff_limit=0, **DRAIN), [A], drains=late())
     assert (made.records["a"].result, states(made)) == ("Failed", {"failed": 1})
 
 
 def test_a_new_leader_looks_before_it_gives_up() -> None:
-    assert acts(planned(task(**DRAIN), [late()["of"]])) == ([], ["a"], [], [])
+    assert acts(planned(task(**DRAIN), [A])) == ([], ["a"], [], [])
 
 
-def test_a_retry_has_its_own_time() -> None:
-    of = late()
-    before = entry(of["of"], "Retry", attempts=1, pod_uid="", seq=0, finished_at=int(NOW - 20))
-    made = planned(task(**DRAIN), [of["of"]], [], {"a": before}, drains=of["drains"])
-    assert (acts(made), states(made)) == (([], [], [], []), {"active": 1})
-    assert made.wake == NOW + 4
+def test_a_retry_and_a_re_run_have_their_own_time_and_forget_what_was_seen() -> None:
+    before = entry(A, "Retry", attempts=1, pod_uid="", seq=0, finished_at=int(NOW - 20))
+    made = planned(task(**DRAIN), [A], [], {"a": before}, drains=late())
+    assert (acts(made), made.records) == (([], ["a"], [], []), {})
+    asked = task(annotations={"caretaker.dev/rerun-nodes": '{"a": "1970-01-02T00:00:00Z"}'}, **DRAIN)
+    made = planned(asked, [A], [], {"a": entry(A, "Failed")}, drains=late())
+    assert (acts(made), made.records) == (([], ["a"], [], []), {})
 
 
-def test_a_mark_of_a_clock_ahead_counts_from_the_first_look() -> None:
-    of = node("a", unschedulable=True, cordon=f"default/task/{UID}/2099-01-01T00:00:00Z")
-    made = planned(task(**DRAIN), [of], drains=view(of, first=NOW - 700, message="PDB"))
-    assert made.records["a"].reason == "DrainTimeout"
+def test_a_held_task_drains_nothing_counts_nothing_and_is_not_active() -> None:
+    kept = entry(A, "Retry", attempts=1, failing_since=int(NOW - 99), finished_at=int(NOW - 99))
+    made = planned(task(suspend=True, **DRAIN), [A], [], {"a": kept})
+    assert (acts(made), states(made), made.drained) == (([], [], [], []), {"pending": 1}, ())
 
 
 def test_no_more_nodes_are_cordoned_while_one_stays_cordoned_after_its_failure() -> None:
@@ -238,19 +258,84 @@ def test_at_most_once_an_intent_is_written_for_the_run_and_not_for_the_cordon() 
 
 
 def test_at_most_once_a_drain_that_fails_has_run_nothing_and_fails_the_node() -> None:
-    of = late()
-    made = planned(
-        task(run_guarantee="AtMostOnce", backoff_limit=0, **DRAIN), [of["of"]], drains=of["drains"]
-    )
+    made = planned(task(run_guarantee="AtMostOnce", backoff_limit=0, **DRAIN), [A], drains=late())
     assert (made.records["a"].result, made.records["a"].intent) == ("Failed", "")
 
 
-def test_failures_elsewhere_keep_an_empty_node_from_starting() -> None:
+@pytest.mark.parametrize("views", [{}, view(), view(empty=True)])
+def test_a_node_that_has_not_begun_is_given_back_while_failures_elsewhere_hold_the_rollout(
+    views: dict[str, DrainView],
+) -> None:
     bad = node("b")
     of = task(drain=Drain(), parallelism=2, failure_policy=FailurePolicy(0, "Pause"))
     retrying = entry(bad, "Retry", attempts=1, failing_since=int(NOW), finished_at=int(NOW))
-    made = planned(of, [A, bad], [], {"b": retrying}, drains=view(empty=True))
-    assert (acts(made)[2], made.rollout.gated) == ([], True)
+    made = planned(of, [A, bad], [], {"b": retrying}, drains=views)
+    assert (acts(made), made.rollout.gated) == (([], [], [], ["a"]), True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"template": {"spec": {"containers": [{"name": "m", "image": "new"}]}}}, id="an edit"),
+        pytest.param({"annotations": {"caretaker.dev/rerun-at": "1970-01-12T13:46:00Z"}}, id="a re-run"),
+    ],
+)
+@pytest.mark.parametrize("result", ["Failed", "Retry"])
+def test_a_failed_node_stays_cordoned_though_the_held_task_wants_another_run(
+    change: dict[str, Any], result: str
+) -> None:
+    before = entry(A, result, attempts=1, failing_since=int(NOW - 9))
+    assert not planned(task(suspend=True, **change, **DRAIN), [A], [], {"a": before}).releases
+
+
+def test_a_node_without_room_for_the_pod_has_failed_and_the_next_one_waits_for_that() -> None:
+    given_up = {"unplaced": frozenset({A.uid}), "deprioritised": {A.uid: NOW - 1}}
+    made = planned(task(**DRAIN), [A, B], **given_up)
+    assert (made.records["a"].result, made.records["a"].reason) == ("Failed", "NotStarted")
+    assert acts(made) == ([], [], [], [])
+    earlier = {**given_up, "deprioritised": {A.uid: NOW - 61}}  # before it was cordoned
+    assert acts(planned(task(**DRAIN), [A], **earlier)) == ([], ["a"], [], [])
+
+
+def test_a_node_whose_kubelet_rejects_the_pod_for_long_has_failed() -> None:
+    def made(since: float) -> Plan:
+        rejected = entry(
+            A, "Retry", rejections=9, reason="OutOfcpu", started_at=int(since), finished_at=int(since)
+        )
+        on = node("a", unschedulable=True, cordon=f"default/task/{UID}/1970-01-12T12:00:00Z")
+        return planned(task(**DRAIN), [on, B], [], {"a": rejected})
+
+    assert not made(NOW - 1799).records
+    record = made(NOW - 1801).records["a"]
+    assert (record.result, record.reason) == ("Failed", "NotStarted")
+    assert "OutOfcpu" in record.message
+
+
+def test_a_drained_node_whose_pod_is_refused_stays_and_no_other_is_cordoned() -> None:
+    refused = RefusedPods()
+    refused.add(A.uid, "exceeded quota", NOW - 86400)
+    for at in (NOW - 86300, NOW):
+        made = planned(task(**DRAIN), [A, B], now=at, refused=refused.by_node, drains=view(empty=True))
+        assert (acts(made)[0], acts(made)[3], made.records) == ([], [], {})
+
+
+def test_a_cordon_without_an_answer_holds_its_slot() -> None:
+    of: Any = {"cordons": Cordons(unsure={"uid-b": ("b", 7)})}
+    made = planned(task(**DRAIN), [node("a"), B, node("c")], **of)
+    assert acts(made) == (["b"], [], [], []), "the request is made again, for no other node"
+    assert acts(planned(task(**DRAIN), [node("a"), node("b", ready=False)], **of)) == ([], [], [], [])
+
+
+def test_a_mark_that_no_task_wrote_is_a_cordon_of_somebody_else() -> None:
+    odd = node("a", unschedulable=True, cordon=f"default/task/{UID}")
+    made = planned(task(**DRAIN), [odd, B])
+    assert (acts(made), made.nodes.blocked[0].decision.reason) == ((["b"], [], [], []), "Cordoned")
+
+
+def test_the_cordon_of_an_earlier_task_stays_while_its_pod_lives() -> None:
+    of = node("a", unschedulable=True, cordon="default/task/old/1970-01-12T13:45:40Z")
+    old = pod(of, owner_uid="old")
+    assert not planned(task(**DRAIN), [of], namesakes={of.uid: old}).releases
 
 
 # ---------------------------------------------------------------- Pods
@@ -315,6 +400,21 @@ def test_a_pod(found: NodePod, drain: Drain, wanted: str) -> None:
     assert made.empty is (wanted == "stays")
 
 
+def test_a_pod_that_tolerates_the_cordon_goes_once() -> None:
+    back = there("back", tolerations=[{"operator": "Exists"}])
+    assert step([back], Drain(), UID).evict == (back,)
+    assert step([back], Drain(), UID, known={"uid-back"}).evict == (back,)
+    assert step([back], Drain(), UID, known=()).empty, "it came after the first look"
+    assert step([there("web")], Drain(), UID, known=()).evict, "one that cannot come back is evicted whenever"
+
+
+def test_the_operators_own_pods_stay() -> None:
+    own = there("caretaker", metadata={"labels": {"app.kubernetes.io/name": "caretaker"}}, **EMPTY_DIR)
+    assert step([own], Drain(), UID, operator="n").empty
+    assert not step([own], Drain(), UID, operator="elsewhere").empty
+    assert not step([there()], Drain(), UID, operator="n").empty
+
+
 def test_one_that_may_not_go_keeps_the_others() -> None:
     made = step([there("a"), there("b", owner="")], Drain(), UID)
     assert (made.evict, made.empty) == ((), False)
@@ -340,12 +440,12 @@ def test_the_selector_as_a_parameter() -> None:
 def test_looks_become_rarer_while_nothing_moves() -> None:
     waits, of = list[float](), view()[A.uid]
     for _ in range(8):
-        wait = next_wait(of, False, 1.0)
+        wait = next_wait(of, moved=False, scale=1.0)
         of = msgspec.structs.replace(of, looked=of.next, next=of.next + wait)
         waits.append(wait)
     assert waits == sorted(waits)
     assert waits[-1] == 30.0
-    assert next_wait(of, True, 1.0) == next_wait(None, False, 1.0) == 5.0
+    assert next_wait(of, moved=True, scale=1.0) == next_wait(None, moved=False, scale=1.0) == 5.0
 
 
 # ---------------------------------------------------------------- the mark
@@ -417,6 +517,8 @@ class _World:
         steps += [("start", one) for one in made.launch.starts]
         steps += [("cordon", one) for one in made.launch.cordons]
         steps += [("drain", one) for one in made.drains]
+        kept = {report.node.uid for report in made.drained}
+        self.views = {uid: seen for uid, seen in self.views.items() if uid in kept}
         if kill:
             steps = steps[: self.chance.randint(0, len(steps))]
         for what, of in steps:
@@ -439,7 +541,8 @@ class _World:
             assert of.node_name not in self.guarded, "a run began beside a Pod that may not go"
         self.pods[of.node_name] = pod(on, of.seq, created=self.now)
 
-    def _cordon(self, of: Node) -> None:
+    def _cordon(self, start: Start) -> None:
+        of = self.nodes[start.node_name]
         assert not of.unschedulable
         body = cordoning(of, 1, task().metadata, self.now)
         self._set(
@@ -447,9 +550,11 @@ class _World:
         )
 
     def _drain(self, report: Any) -> None:
-        on, empty = report.node, report.node.name not in self.guarded
+        on, empty, run = report.node, report.node.name not in self.guarded, report.decision.drain
+        before = view_of(self.views, on, run)
+        first = before.first if before is not None else self.now
         self.views[on.uid] = DrainView(
-            on.cordon, report.decision.seq, self.now, self.now, self.now + 5, empty, "" if empty else "PDB"
+            on.cordon, run, first, self.now, self.now + 5, empty, "" if empty else "PDB"
         )
 
     def _set(self, name: str, **changes: Any) -> None:

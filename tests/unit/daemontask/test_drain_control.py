@@ -1,5 +1,6 @@
 """How often the Pods of nodes are listed, and how many are evicted."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -7,12 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from caretaker.api.daemontask import Drain
-from caretaker.daemontask.drain import due
+from caretaker.daemontask.decision import DrainView
 from caretaker.daemontask.drain_control import EVICTIONS, LOOKS, DrainControl
 from caretaker.daemontask.metrics import DaemonTaskMetrics
+from caretaker.daemontask.plan import plan
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.errors import ApiError
-from caretaker.kube.store import Store
 from unit.daemontask.build import NOW, UID, node, planned, snapshot, task
 
 MARK = f"default/task/{UID}/1970-01-12T13:45:40Z"
@@ -25,11 +26,16 @@ class Api:
     def __init__(self, pods: int, refusal: ApiError | None = None) -> None:
         self.pods = pods
         self.refusal = refusal
+        self.fault: ApiError | None = None  # of lists
+        self.cached: list[bool] = []
         self.listed: list[str] = []
         self.evicted: list[str] = []
 
     async def list(self, path: str, kind: type[Any], *, params: dict[str, str]) -> tuple[list[Any], str]:
         assert path == "/api/v1/pods"
+        self.cached.append("resourceVersion" in params)
+        if self.fault is not None:
+            raise self.fault
         self.listed.append(params["fieldSelector"])
         owner = {"kind": "ReplicaSet", "uid": "o", "controller": True}
         found = [
@@ -46,12 +52,12 @@ class Api:
 
 async def looked(api: Api, nodes: int, passes: int = 1) -> TaskState:
     client: Any = api
-    control = DrainControl(client, Store(), DaemonTaskMetrics(CollectorRegistry()), 1.0)
+    control = DrainControl(client, DaemonTaskMetrics(CollectorRegistry()), 1.0)
     cordoned = [node(f"n{number:03}", unschedulable=True, cordon=MARK) for number in range(nodes)]
     of = task(drain=Drain(), parallelism="100%")
     found = snapshot(of, cordoned)
     state = TaskState(UID)
-    reports = due(found, planned(of, cordoned).nodes.holders)
+    reports = planned(of, cordoned).drains
     for _ in range(passes):
         await control.drain(found, reports, state)
     return state
@@ -75,7 +81,7 @@ async def test_a_refusal_names_the_pod_and_the_disruption_budget() -> None:
     state = await looked(Api(1, refusal), 1)
     (view,) = state.drains.values()
     assert (view.empty, view.message) == (False, f"Pod n/p0 stays: {BUDGET}")
-    assert not view.denied
+    assert not view.fault
 
 
 @pytest.mark.parametrize(
@@ -89,3 +95,91 @@ async def test_a_pod_that_is_not_there_is_no_refusal(error: ApiError) -> None:
     (view,) = (await looked(Api(1, error), 1)).drains.values()
     assert "stays" not in view.message
     assert view.next > NOW
+
+
+class Node:
+    """Looks at one node, at moments of the test's choice."""
+
+    def __init__(self, api: Api, monkeypatch: pytest.MonkeyPatch, **drain: Any) -> None:
+        self.api, self.now, self.state = api, NOW, TaskState(UID)
+        monkeypatch.setattr(time, "time", lambda: self.now)
+        client: Any = api
+        self.control = DrainControl(client, DaemonTaskMetrics(CollectorRegistry()), 1.0)
+        self.task = task(drain=Drain(**drain), parallelism=1)
+
+    async def look(self, seconds: float) -> DrainView:
+        self.now += seconds
+        of = node("n", unschedulable=True, cordon=MARK)
+        found = snapshot(self.task, [of], now=self.now, drains=dict(self.state.drains))
+        self.control._turn = 0.0
+        await self.control.drain(found, plan(found).drains, self.state)
+        return self.state.drains[of.uid]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ApiError(403, "Forbidden", 'cannot list resource "pods"'), id="no right"),
+        pytest.param(ApiError(429, "TooManyRequests", "too many requests"), id="throttled"),
+        pytest.param(ApiError(503), id="unavailable"),
+        pytest.param(ApiError(0, "Timeout"), id="no answer"),
+    ],
+)
+@pytest.mark.parametrize("step", ["list", "evict"])
+async def test_the_clock_stands_while_the_api_server_is_at_fault(
+    error: ApiError, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = Node(Api(1), monkeypatch, timeout_seconds=60)
+    first = (await on.look(0)).first
+    on.api.fault, on.api.refusal = (error, None) if step == "list" else (None, error)
+    for _ in range(10):
+        seen = await on.look(40)
+        assert seen.fault
+    assert seen.looked - seen.first < 60
+    on.api.fault, on.api.refusal = None, ApiError(429, "TooManyRequests", "no", causes=(("", BUDGET),))
+    assert not (await on.look(40)).fault
+    assert seen.first > first
+
+
+async def test_at_the_deadline_nothing_more_is_evicted_and_the_last_refusal_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusal = ApiError(429, "TooManyRequests", "no", causes=(("", BUDGET),))
+    on = Node(Api(1, refusal), monkeypatch, timeout_seconds=60)
+    await on.look(0)
+    await on.look(30)
+    seen = await on.look(30)
+    assert (len(on.api.evicted), BUDGET in seen.message) == (2, True)
+    made = planned(on.task, [node("n", unschedulable=True, cordon=MARK)], now=on.now, drains=on.state.drains)
+    assert made.records["n"].reason == "DrainTimeout"
+
+
+async def test_that_a_node_is_empty_is_read_from_the_store_and_the_rest_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on = Node(Api(1), monkeypatch)
+    await on.look(0)
+    await on.look(5)
+    on.api.pods = 0
+    assert (await on.look(5)).empty
+    assert on.api.cached == [False, True, True, False]
+
+
+async def test_of_more_pods_than_a_look_evicts_the_next_look_tries_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on = Node(Api(120, ApiError(429, "TooManyRequests", "no", causes=(("", BUDGET),))), monkeypatch)
+    for _ in range(4):
+        await on.look(5)
+    assert len(set(on.api.evicted)) == 120
+
+
+async def test_looks_of_all_tasks_share_their_rate() -> None:
+    api: Any = Api(0)
+    control = DrainControl(api, DaemonTaskMetrics(CollectorRegistry()), 1.0)
+    for _ in range(3):
+        cordoned = [node(f"n{number:03}", unschedulable=True, cordon=MARK) for number in range(30)]
+        found = snapshot(task(drain=Drain(), parallelism="100%"), cordoned)
+        drained = await control.drain(found, plan(found).drains, TaskState(UID))
+        assert drained.next_at > time.time()
+    assert len(api.listed) == LOOKS
