@@ -339,6 +339,34 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             "values are needed with the operators In and NotIn",
             id="a selector that says two things",
         ),
+        *(
+            pytest.param(
+                task(parallelism=1, drain={"podSelector": selector}),
+                f"spec.drain.podSelector.{field}",
+                words,
+                id=f"a selector with an odd {field}",
+            )
+            for selector, field, words in (
+                ({"matchLabels": {"a b": "c"}}, "matchLabels", "a key is not the name of a label"),
+                ({"matchLabels": {"a": "b c"}}, "matchLabels.a", "should match"),
+                (
+                    {"matchExpressions": [{"key": "a b", "operator": "Exists"}]},
+                    "matchExpressions[0].key",
+                    "should match",
+                ),
+                (
+                    {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]},
+                    "matchExpressions[0].values[0]",
+                    "should match",
+                ),
+            )
+        ),
+        pytest.param(
+            task(parallelism=1, drain={"timeoutSeconds": 60, "gracePeriodSeconds": 60}),
+            "spec.drain.gracePeriodSeconds",
+            "must be less than timeoutSeconds",
+            id="a grace period as long as the drain",
+        ),
         # Results.
         pytest.param(
             task(nodeGate=True), "spec.nodeGate", "must be of type object", id="a gate that is no object"

@@ -25,6 +25,7 @@ BACKOFF_MAX: Final = 600.0
 BACKOFF: Final = "Backoff"
 QUEUED: Final = "Queued"
 POD_REFUSED: Final = "PodRefused"
+CORDONED: Final = "Cordoned"
 DRAINING: Final = "Draining"
 PREDECESSOR_TERMINATING: Final = "PredecessorTerminating"
 # Waiting reasons of a container in the ordinary course of its start.

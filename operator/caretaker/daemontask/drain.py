@@ -16,7 +16,15 @@ from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import Drain, PodSelector
 from caretaker.api.objects import Node, Taint, WireBareMeta
 from caretaker.daemontask.cordon import is_cordoned_by, mark_of
-from caretaker.daemontask.decision import BACKOFF, DRAINING, Decision, DecisionInput, DrainView, NodeReport
+from caretaker.daemontask.decision import (
+    BACKOFF,
+    CORDONED,
+    DRAINING,
+    Decision,
+    DecisionInput,
+    DrainView,
+    NodeReport,
+)
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import UNSCHEDULABLE, Tolerated
@@ -203,7 +211,8 @@ def drained_first(inputs: DecisionInput, node: Node, ready: Decision, entry: Ent
     run = f"{key_of(inputs, node, ready.nonce)}/{ready.seq}/{ready.attempt}"
     view = view_of(inputs.drains, node, run)
     if view is None:
-        return replace(ready, slot=True, drain=run)
+        reason = CORDONED if ready.state == "pending" else ready.reason
+        return replace(ready, slot=True, drain=run, reason=reason)
     if view.empty and inputs.now - view.looked <= FRESH * inputs.backoff_scale:
         return replace(ready, slot=True)
     if not (view.empty or view.fault) and view.looked >= view.first + drain.timeout_seconds:

@@ -19,6 +19,7 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import Allowance, allowance
 from caretaker.daemontask.decision import (
     BACKOFF,
+    CORDONED,
     PREDECESSOR_TERMINATING,
     QUEUED,
     STARTING,
@@ -186,7 +187,7 @@ def slot_of(report: NodeReport) -> Slot:
     decision = report.decision
     reason, since = _held_for(decision)
     if decision.cordoned and not decision.slot:  # it holds the slot by its cordon alone
-        return Slot(report.node.name, "Cordoned", format_time(since) if since else None)
+        return Slot(report.node.name, CORDONED, format_time(since) if since else None)
     if reason in _ORDINARY:
         return Slot(report.node.name, RUNNING, format_time(since))
     return Slot(

@@ -383,4 +383,4 @@ async def test_status_tells_of_it(world: World, cluster: Cluster) -> None:
     await node_when(world, name, on=True)
     shown = await Cli(cluster.kubeconfig, world.namespace)("status", "dtask", "t")
     assert "drain: 1 node cordoned by the task, 1 at once at most" in shown.out
-    assert f"{name} Draining not running" in shown.out
+    assert f"{name} Cordoned not running" in shown.out

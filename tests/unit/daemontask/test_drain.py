@@ -1,6 +1,5 @@
 """spec.drain: which nodes are cordoned, which Pods are evicted, when a run begins and a cordon ends."""
 
-import random
 from typing import Any
 
 import msgspec
@@ -10,8 +9,7 @@ from caretaker.api.daemontask import Drain, FailurePolicy, PodSelector, Selector
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.cordon import Cordons, cordoning, is_cordoned_by, mark_of, uncordoning
 from caretaker.daemontask.decision import DrainView
-from caretaker.daemontask.drain import NodePod, eviction, label_selector, next_wait, step, view_of
-from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.drain import NodePod, eviction, label_selector, next_wait, step
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pods import Start, build, revision_of, run_key
 from caretaker.daemontask.refused_pods import RefusedPods
@@ -20,7 +18,6 @@ from unit.daemontask.build import (
     REVISION,
     UID,
     entry,
-    failed,
     node,
     planned,
     pod,
@@ -475,138 +472,3 @@ def test_a_mark_can_be_read_again() -> None:
     assert is_cordoned_by(A, UID)
     assert not is_cordoned_by(A, "other")
     assert not is_cordoned_by(node("a", cordon=MARK), UID)
-
-
-# ---------------------------------------------------------------- random histories
-
-
-class _World:
-    """Nodes, Pods, PodDisruptionBudgets and people, in steps of ten seconds. Looks take effect at once."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-        self.width = self.chance.randint(1, 3)
-        self.keep = self.chance.random() < 0.5
-        drain = Drain(timeout_seconds=60, on_failure="KeepCordoned" if self.keep else "Uncordon")
-        self.spec: dict[str, Any] = {"drain": drain, "parallelism": self.width, "backoff_limit": 1}
-        self.suspended = False
-        self.dropped = False
-        self.nodes = {name: node(name) for name in "abcde"}
-        # By a PodDisruptionBudget that never gives.
-        self.guarded = {name for name in self.nodes if self.chance.random() < 0.3}
-        self.pods: dict[str, Pod] = {}
-        self.entries: dict[str, Entry] = {}
-        self.views: dict[str, DrainView] = {}
-        self.by_hand: set[str] = set()  # nodes that a person cordoned
-        self.now = NOW
-
-    def snapshot(self) -> Any:
-        spec = {**self.spec, "suspend": self.suspended}
-        if self.dropped:
-            spec["drain"] = None
-        kept = dict(self.views)
-        pods = list(self.pods.values())
-        nodes, entries = list(self.nodes.values()), dict(self.entries)
-        return snapshot(task(**spec), nodes, pods, entries, now=self.now, drains=kept)
-
-    def act(self, *, kill: bool = False) -> Plan:
-        """One pass; killed, it ends after a random part of its writes and forgets what it knew."""
-        made = plan(self.snapshot())
-        steps: list[Any] = [("release", one) for one in made.releases]
-        steps += [("record", item) for item in made.records.items()]
-        steps += [("start", one) for one in made.launch.starts]
-        steps += [("cordon", one) for one in made.launch.cordons]
-        steps += [("drain", one) for one in made.drains]
-        kept = {report.node.uid for report in made.drained}
-        self.views = {uid: seen for uid, seen in self.views.items() if uid in kept}
-        if kill:
-            steps = steps[: self.chance.randint(0, len(steps))]
-        for what, of in steps:
-            getattr(self, f"_{what}")(of)
-        if kill:
-            self.views.clear()
-        return made
-
-    def _release(self, of: Node) -> None:
-        assert of.name not in self.by_hand, "a person's cordon was taken"
-        self._set(of.name, cordon="", unschedulable=False)
-
-    def _record(self, item: tuple[str, Entry]) -> None:
-        self.entries[item[0]] = item[1]
-
-    def _start(self, of: Start) -> None:
-        on = self.nodes[of.node_name]
-        if not self.dropped:
-            assert is_cordoned_by(on, UID), "a run began on a node that was not cordoned for it"
-            assert of.node_name not in self.guarded, "a run began beside a Pod that may not go"
-        self.pods[of.node_name] = pod(on, of.seq, created=self.now)
-
-    def _cordon(self, start: Start) -> None:
-        of = self.nodes[start.node_name]
-        assert not of.unschedulable
-        body = cordoning(of, 1, task().metadata, self.now)
-        self._set(
-            of.name, cordon=body["metadata"]["annotations"]["caretaker.dev/cordoned-by"], unschedulable=True
-        )
-
-    def _drain(self, report: Any) -> None:
-        on, empty, run = report.node, report.node.name not in self.guarded, report.decision.drain
-        before = view_of(self.views, on, run)
-        first = before.first if before is not None else self.now
-        self.views[on.uid] = DrainView(
-            on.cordon, run, first, self.now, self.now + 5, empty, "" if empty else "PDB"
-        )
-
-    def _set(self, name: str, **changes: Any) -> None:
-        self.nodes[name] = msgspec.structs.replace(self.nodes[name], **changes)
-
-    def happen(self) -> None:
-        """What others do."""
-        name, chance = self.chance.choice(list(self.nodes)), self.chance.random()
-        if name in self.pods and not self.pods[name].terminal and chance < 0.6:
-            end = succeeded if self.chance.random() < 0.6 else failed
-            on, seq = self.nodes[name], self.pods[name].seq
-            self.pods[name] = end(on, seq, created=self.pods[name].created, finished=self.now)
-        elif chance < 0.1 and not self.nodes[name].unschedulable and not self.nodes[name].cordon:
-            self.by_hand.add(name)
-            self._set(name, unschedulable=True)
-        elif chance < 0.2 and self.nodes[name].unschedulable:
-            self.by_hand.discard(name)
-            self._set(name, unschedulable=False)
-        elif chance < 0.25:
-            self.suspended = not self.suspended
-        elif chance < 0.28:
-            self.dropped = not self.dropped
-        elif chance < 0.33 and (name in self.guarded or not self.nodes[name].unschedulable):
-            self.guarded ^= {name}
-
-    def cordons(self) -> list[str]:
-        return [name for name, one in self.nodes.items() if is_cordoned_by(one, UID)]
-
-
-@pytest.mark.parametrize("seed", range(150))
-def test_whatever_happens_no_more_nodes_are_cordoned_than_may_be_and_none_for_nothing(seed: int) -> None:
-    world = _World(seed)
-    for _ in range(60):
-        world.happen()
-        world.act(kill=world.chance.random() < 0.2)
-        assert len(world.cordons()) <= world.width
-        world.now += 10
-    world.suspended = world.dropped = False
-    world.guarded.clear()
-    for name in world.by_hand:
-        world._set(name, unschedulable=False)
-    world.by_hand.clear()
-    for _ in range(300):
-        for name, one in world.pods.items():
-            if not one.terminal:
-                world.pods[name] = succeeded(
-                    world.nodes[name], one.seq, created=one.created, finished=world.now
-                )
-        made = world.act()
-        world.now += 10
-    left = {report.node.name for report in made.nodes.failed} if world.keep else set()
-    assert set(world.cordons()) <= left, "a node stays cordoned, and nobody works on it"
-    if not left:
-        assert states(made).get("succeeded", 0) + states(made).get("failed", 0) == 5
-    assert not [one for one in world.nodes.values() if one.cordon and not one.unschedulable]
