@@ -1,6 +1,8 @@
 """spec.drain: a node is cordoned and emptied before its run, and given back after it."""
 
 import asyncio
+import contextlib
+import json
 import time
 from typing import Any
 
@@ -10,7 +12,7 @@ from testbed.admin import ApiError, Json, Jsons, path
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
-from testing.faults import Answer, LoseReply, Match, Run
+from testing.faults import Action, Answer, LoseReply, Match, Reply, Run, status_body
 from testing.kubelet import HOLD, fail
 from testing.world import TIMEOUT, Task, World, condition, holds_for, in_loop, stands
 
@@ -364,11 +366,7 @@ async def test_evictions_are_never_repeated_faster_than_the_bound(world: World, 
     task = await drained(world, drain={"timeoutSeconds": 60})
     await node_when(world, name, on=True)
     await holds_for(4.0, lambda: True)
-    calls = [
-        call
-        for call in proxy.ledger.writes()
-        if call.target.subresource == "eviction" and call.target.namespace == world.namespace
-    ]
+    calls = evictions(world, proxy)
     assert 1 <= len(calls) <= 2 + (time.monotonic() - began) / 0.5
     await world.admin.delete(url)
     await gone(world, [pod])
@@ -384,3 +382,93 @@ async def test_status_tells_of_it(world: World, cluster: Cluster) -> None:
     shown = await Cli(cluster.kubeconfig, world.namespace)("status", "dtask", "t")
     assert "drain: 1 node cordoned by the task, 1 at once at most" in shown.out
     assert f"{name} Cordoned not running" in shown.out
+
+
+async def test_a_refused_pod_cordons_no_node(world: World) -> None:
+    names = await world.join(3)
+    pods = [(await app(world, name, f"web-{turn}"))[0] for turn, name in enumerate(names)]
+    url = path("resourcequotas", world.namespace)
+    await world.admin.create(url, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": str(len(pods))}}})
+    await world.admin.wait_for(f"{url}/q", lambda q: bool((q.get("status") or {}).get("used")), TIMEOUT)
+    task = await drained(world)
+    await task.when(lambda t: stands(t, "Ready", "False", "PodCreationRefused") or bool(blocked(t)))
+
+    async def untouched() -> bool:
+        return not any([mark(await world.node(name)) for name in names])
+
+    for _ in range(20):
+        assert await untouched(), "its Pod would be refused"
+        await asyncio.sleep(0.1)
+    await world.admin.patch(f"{url}/q", {"spec": {"hard": {"pods": "50"}}})
+    await task.done(3)
+    for name in names:
+        await node_when(world, name, on=False)
+
+
+def blocked(task: Json) -> Jsons:
+    return list((task.get("status") or {}).get("blockedNodes") or ())
+
+
+async def test_a_re_run_after_a_timeout_drains_anew(world: World) -> None:
+    (name,) = await world.join()
+    pods = await app(world, name)
+    url = await budget(world)
+    task = await drained(world, drain={"timeoutSeconds": 3}, backoffLimit=0)
+    await task.counts(failed=1)
+    await world.admin.delete(url)
+    await asyncio.sleep(3.1)  # longer than the timeout since the cordon, which stays
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    await task.annotate(rerun_nodes=f'{{"{name}": "{at}"}}')
+    await task.done(1)
+    await gone(world, pods)
+    await node_when(world, name, on=False)
+
+
+async def test_a_pod_that_tolerates_the_cordon_is_evicted_once_and_the_run_begins_beside_the_next(
+    world: World, proxy: ApiProxy
+) -> None:
+    (name,) = await world.join()
+    (pod,) = await app(world, name, tolerations=[{"operator": "Exists"}])
+    task = await drained(world)
+    await task.done(1)
+    await node_when(world, name, on=False)
+    assert len(evictions(world, proxy)) == 1
+    await gone(world, [pod])
+
+
+def evictions(world: World, proxy: ApiProxy) -> list[Any]:
+    return [
+        call
+        for call in proxy.ledger.writes()
+        if call.target.subresource == "eviction" and call.target.namespace == world.namespace
+    ]
+
+
+class LateWrite(Action):
+    """The API server answers 504, and executes the request later, when the test says so."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Json]] = []
+
+    async def before(self, exchange: Any) -> None:
+        self.seen.append((exchange.path, json.loads(exchange.body)))
+        exchange.reply = Reply(504, status_body(504, "Timeout", "request did not complete in time"))
+
+
+async def test_a_cordon_that_is_executed_late_is_never_one_too_many(world: World, proxy: ApiProxy) -> None:
+    names, late = await world.join(4), LateWrite()
+    world.kubelet.default = HOLD
+
+    async def count() -> int:
+        return sum([cordoned(await world.node(name)) for name in names])
+
+    with proxy.fault(Match(verb="patch", resource="nodes", nth=1), late) as rule:
+        await drained(world)
+        await asyncio.to_thread(rule.wait, timeout=TIMEOUT)
+        url, body = late.seen[0]
+        with contextlib.suppress(ApiError):  # it has lost to the operator's second request
+            await world.admin.patch(url, body)
+        for _ in range(30):
+            assert await count() <= 1
+            await asyncio.sleep(0.05)
+    assert await count() == 1

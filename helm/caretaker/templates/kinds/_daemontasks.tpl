@@ -11,6 +11,8 @@
 # For spec.drain: the pods of a node, of whatever namespace.
 - {apiGroups: [""], resources: [pods], verbs: [list]}
 - {apiGroups: [""], resources: [pods/eviction], verbs: [create]}
+# To cordon no node without the two rights above.
+- {apiGroups: [authorization.k8s.io], resources: [selfsubjectaccessreviews], verbs: [create]}
 {{- end }}
 {{- end }}
 
