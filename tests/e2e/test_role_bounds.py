@@ -352,7 +352,7 @@ async def test_of_nodes_the_account_may_change_its_own_cordons_alone(
             "spec": {"unschedulable": True, "taints": None},
         },
         "cordon them with its mark, ": {"metadata": {"annotations": {"other": "x"}}},
-        "remove the taints of gates, cordon": {"metadata": {"annotations": {"other": ""}}},
+        "mark, and take both back": {"metadata": {"annotations": {"other": ""}}},
         "and take both back": {"metadata": {"labels": {"x": "y"}}},
         theirs: {"spec": {"unschedulable": True}},
         "cordon nodes with its mark alone": marked("a/b/c/d"),

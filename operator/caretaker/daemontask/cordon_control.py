@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 CONCURRENCY: Final = 16
 RIGHTS_SECONDS: Final = 300.0  # for which the operator's rights count as known
-_RIGHTS: Final = (("list", "pods", ""), ("create", "pods", "eviction"))
+_RIGHTS: Final = (("patch", "nodes", ""), ("list", "pods", ""), ("create", "pods", "eviction"))
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -155,7 +155,7 @@ class CordonControl:
                 return f"the operator's rights cannot be checked: {words_of(error)}"
             if not review.status.allowed:
                 name = f"{resource}/{part}" if part else resource
-                return f'the operator cannot {verb} resource "{name}" of all namespaces'
+                return f'the operator cannot {verb} resource "{name}" in the whole cluster'
         self._known = time.monotonic() + RIGHTS_SECONDS * self._scale
         return None
 

@@ -153,15 +153,16 @@ async def test_without_the_right_to_patch_nodes_the_task_is_done_and_the_grant_o
     await world.until(lambda: not restricted.missing("patch", "nodes"))
 
 
-async def test_without_the_right_to_patch_nodes_none_is_drained_and_the_grant_mends_it(
+async def test_without_the_right_to_patch_nodes_none_is_drained_until_it_is_granted(
     world: World, restricted: Restricted
 ) -> None:
     """As by default: the chart grants it with drain.enabled only."""
     await restricted.deny("patch", "nodes")
     names = await world.join(2)
     task = await world.task(drain={}, parallelism=1)
-    found = await task.when(lambda t: stands(t, "Ready", "False", "PermissionDenied"))
-    assert 'cannot patch resource "nodes"' in condition(found, "Ready")["message"]
+    found = await task.when(lambda t: stands(t, "Degraded", reason="DrainRefused"))
+    assert 'cannot patch resource "nodes"' in condition(found, "Degraded")["message"]
+    assert "drain.enabled" in condition(found, "Degraded")["message"]
     assert not world.kubelet.ran
     await restricted.grant()
     await task.done(2)
