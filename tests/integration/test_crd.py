@@ -348,16 +348,16 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             )
             for selector, field, words in (
                 ({"matchLabels": {"a b": "c"}}, "matchLabels", "a key is not the name of a label"),
-                ({"matchLabels": {"a": "b c"}}, "matchLabels.a", "should match"),
+                ({"matchLabels": {"a": "b c"}}, "matchLabels", "a value is not the value of a label"),
                 (
                     {"matchExpressions": [{"key": "a b", "operator": "Exists"}]},
                     "matchExpressions[0].key",
-                    "should match",
+                    "the key is not the name of a label",
                 ),
                 (
                     {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]},
-                    "matchExpressions[0].values[0]",
-                    "should match",
+                    "matchExpressions[0].values",
+                    "a value is not the value of a label",
                 ),
             )
         ),

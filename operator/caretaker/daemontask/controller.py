@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -47,11 +48,13 @@ from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex, Store
-from caretaker.runtime.controller import Conflict, Kind, Next, Retry, Subject
+from caretaker.runtime.controller import Conflict, Kind, Next, Subject
 from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
+
+AGAIN: Final = 30.0  # seconds after which a node of a task that is gone is tried again
 
 
 class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
@@ -70,6 +73,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         operator: str = "",
     ) -> None:
         self.unseen: Callable[[], ApiError | None] | None = None  # why nodes or Pods cannot be seen
+        self.later: Callable[[Key, float], None] | None = None  # another pass, after so many seconds
         self._client = client
         self._node_store = watched.node_store
         self._nodes: Mapping[str, Node] = watched.nodes
@@ -91,8 +95,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         await self.release(key)
 
     async def release(self, key: Key) -> None:
-        """Uncordon the nodes of a task of this name that is gone, where none of its Pods lives. Raises Retry
-        where that is refused: there is no resource to report it on."""
+        """Uncordon the nodes of a task of this name that is gone, where none of its Pods lives. A refusal is
+        tried again, and holds up nothing: there is no resource to report it on."""
 
         def busy(task_uid: str, node_uid: str) -> bool:
             pods = self._index.pods_of(key.namespace, task_uid).get(node_uid, {})
@@ -101,7 +105,9 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         try:
             await self._cordon_control.release_all(key, busy)
         except ApiError as error:
-            raise Retry(f"nodes of {key.namespace}/{key.name} stay cordoned: {error}") from error
+            logger.warning("nodes of %s/%s stay cordoned: %s", key.namespace, key.name, error)
+            if self.later is not None:
+                self.later(key, AGAIN * self._scale)
 
     async def stop(self) -> None:
         """Another process may lead from now on."""

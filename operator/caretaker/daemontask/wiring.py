@@ -77,6 +77,7 @@ def make(context: Context) -> Targets:
     )
     kind = Targets(context.client, watched, pods, metrics, scale, context.settings.operator_namespace)
     kind.unseen = context.unseen
+    kind.later = context.queue.add_after
     kind.ecs = EcsTarget(context.aws, context.settings.aws_grants, metrics, context.queue.add, scale)
     return kind
 

@@ -249,14 +249,13 @@ class Controller:
         started = time.perf_counter()
         snapshot = await kind.gather(key)
         if snapshot is None:
-            cleaning = kind.forget(key)
+            if (cleaning := kind.forget(key)) is not None:
+                await cleaning
             if not self._queue.pending(key):  # else its successor may be there already
                 self._on_gone(key)
             self._status_written.pop(key, None)
             self._metrics.resources.forget((key.kind, key.namespace, key.name))
             self._cpu.forget(key)
-            if cleaning is not None:
-                await cleaning
             return None
         kind = kind.target(snapshot)
         plan = self._plan(kind, snapshot)

@@ -14,6 +14,7 @@ from testing.apiproxy import ApiProxy
 from testing.cli import Cli
 from testing.faults import Action, Answer, LoseReply, Match, Reply, Run, status_body
 from testing.kubelet import HOLD, fail
+from testing.operator import OperatorProcess
 from testing.world import TIMEOUT, Task, World, condition, holds_for, in_loop, stands
 
 MARK = "caretaker.dev/cordoned-by"
@@ -472,3 +473,37 @@ async def test_a_cordon_that_is_executed_late_is_never_one_too_many(world: World
             assert await count() <= 1
             await asyncio.sleep(0.05)
     assert await count() == 1
+
+
+async def test_a_task_that_goes_while_nodes_may_not_be_written_is_forgotten_and_its_node_given_back_later(
+    world: World, proxy: ApiProxy, operator: OperatorProcess
+) -> None:
+    (name,) = await world.join()
+    await app(world, name)
+    await budget(world)
+    task = await drained(world)
+    await node_when(world, name, on=True)
+    words = (
+        'nodes "x" is forbidden: User "x" cannot patch resource "nodes" in API group "" at the cluster scope'
+    )
+    with proxy.fault(Match(verb="patch", resource="nodes"), Answer(403, "Forbidden", words)) as rule:
+        await task.delete()
+        await asyncio.to_thread(rule.wait, timeout=TIMEOUT)
+        await asyncio.sleep(1.0)
+        series = f'namespace="{world.namespace}"'
+        assert not [one for one in operator.metrics() if series in one and one.startswith("caretaker_")]
+    await node_when(world, name, on=False)
+
+
+async def test_a_node_stays_cordoned_until_the_run_of_a_task_that_is_deleted_has_ended(world: World) -> None:
+    (name,) = await world.join()
+    world.kubelet.default = HOLD
+    task = await drained(world)
+    await task.running()
+    await world.admin.patch(task.url, {"metadata": {"finalizers": ["test.dev/hold"]}})
+    await task.delete()
+    await holds_for(1.0, lambda: True)
+    assert mark(await world.node(name)), "its Pod still runs"
+    await world.kubelet.finish(name)
+    await node_when(world, name, on=False)
+    await world.admin.patch(task.url, {"metadata": {"finalizers": None}})
