@@ -507,3 +507,16 @@ async def test_a_node_stays_cordoned_until_the_run_of_a_task_that_is_deleted_has
     await world.kubelet.finish(name)
     await node_when(world, name, on=False)
     await world.admin.patch(task.url, {"metadata": {"finalizers": None}})
+
+
+async def test_the_cordon_of_a_task_that_was_made_again_for_ecs_ends(world: World) -> None:
+    (name,) = await world.join()
+    marks = {MARK: f"{world.namespace}/t/an-earlier-uid/2026-01-01T00:00:00Z"}
+    ecs = {
+        "aws": {"region": "eu-west-1"},
+        "service": "agent",
+        "events": {"sqsQueueURL": "https://sqs.eu-west-1.amazonaws.com/123456789012/q"},
+    }
+    await world.create("t", {"ecs": ecs, "suspend": True})
+    await world.patch_node(name, {"metadata": {"annotations": marks}, "spec": {"unschedulable": True}})
+    await node_when(world, name, on=False)
