@@ -207,3 +207,40 @@ def marked(busy: bool) -> list[str]:
 def test_the_cordons_of_a_task_that_is_gone_end_with_its_runs() -> None:
     assert marked(busy=False) == []
     assert marked(busy=True) == ["a"]
+
+
+def test_a_node_that_has_changed_since_the_plan_is_not_cordoned() -> None:
+    of = Passes("a")
+    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
+    of.server.nodes["a"].update(unschedulable=True, version=2)
+    of.store.observe_write(of.server.wire("a").record(), 2)  # a person was quicker, and the store knows
+    asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state))
+    assert not of.cordoned
+    assert of.state.creation.again, "another plan sees the node as it is"
+
+
+def test_a_node_that_is_gone_is_forgotten() -> None:
+    of = Passes("a")
+    of.server.patches = [ApiError(404, "NotFound", "gone")]
+    of.server.reads = ApiError(404, "NotFound", "gone")
+    of.run()
+    assert not list(of.store.values())
+    of = Passes("a")
+    of.server.nodes["a"].update(mark=CORDONED, unschedulable=True, version=2)
+    of.store.observe_write(of.server.wire("a").record(), 2)
+    of.server.patches = [ApiError(404, "NotFound", "gone")]
+    asyncio.run(of.control.release_all(Key("DaemonTask", "default", "task"), lambda *_: False))
+
+
+def test_an_uncordon_that_is_refused_is_told_and_holds_up_no_other() -> None:
+    of = Passes("a", "b")
+    for name in ("a", "b"):
+        of.server.nodes[name].update(mark=CORDONED, unschedulable=True, version=2)
+        of.store.observe_write(of.server.wire(name).record(), 2)
+    of.server.patches = [QUOTA]
+    nodes = list(of.store.values())
+    asyncio.run(of.control.release(nodes, of.state))
+    assert of.cordoned == [nodes[0].name]
+    assert list(of.state.unreleased.by_node) == [nodes[0].uid]
+    asyncio.run(of.control.release(nodes[:1], of.state))
+    assert (of.cordoned, dict(of.state.unreleased.by_node)) == ([], {})

@@ -5,13 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.daemontask import Drain, FailurePolicy, PodSelector, SelectorRequirement
+from caretaker.api.daemontask import Drain, FailurePolicy, PodSelector, SelectorRequirement, Status
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.cordon import Cordons, cordoning, is_cordoned_by, mark_of, uncordoning
 from caretaker.daemontask.decision import DrainView
 from caretaker.daemontask.drain import NodePod, eviction, label_selector, next_wait, step
-from caretaker.daemontask.plan import Plan, plan
+from caretaker.daemontask.plan import Plan, keep_slots, plan
 from caretaker.daemontask.pods import Start, build, revision_of, run_key
+from caretaker.daemontask.recheck import doubtful
 from caretaker.daemontask.refused_pods import RefusedPods
 from unit.daemontask.build import (
     NOW,
@@ -472,3 +473,77 @@ def test_a_mark_can_be_read_again() -> None:
     assert is_cordoned_by(A, UID)
     assert not is_cordoned_by(A, "other")
     assert not is_cordoned_by(node("a", cordon=MARK), UID)
+
+
+# ---------------------------------------------------------------- records and slots
+
+
+def test_the_record_of_a_drain_that_failed_keeps_what_was_counted_before() -> None:
+    before = entry(
+        A,
+        "Retry",
+        seq=3,
+        attempts=1,
+        disruptions=2,
+        finished_at=int(NOW - 900),
+        failing_since=int(NOW - 950),
+        reboot_runs=(7,),
+    )
+    views = late(run=run_of(seq=4, attempt=4))
+    record = planned(task(**DRAIN), [A], [], {"a": before}, drains=views).records["a"]
+    assert (record.seq, record.attempts, record.disruptions) == (3, 2, 2)
+    assert (record.failing_since, record.reboot_runs) == (int(NOW - 950), (7,))
+
+
+def test_the_record_is_of_the_re_run_that_was_asked_for() -> None:
+    asked = task(annotations={"caretaker.dev/rerun-nodes": '{"a": "1970-01-02T00:00:00Z"}'}, **DRAIN)
+    before = {"a": entry(A, "Failed", attempts=7)}
+    (first,) = planned(asked, [A], [], before).drains
+    nonce, views = first.decision.nonce, late(run=first.decision.drain)
+    record = planned(asked, [A], [], before, drains=views).records["a"]
+    assert (bool(nonce), record.nonce, record.attempts) == (True, nonce, 1)
+    assert record.run_key == run_key(UID, REVISION, A.uid, nonce, "")
+
+
+def test_the_cordon_stays_while_a_run_may_still_begin() -> None:
+    of = task(run_guarantee="AtMostOnce", backoff_limit=0, suspend=True, **DRAIN)
+    expected = entry(A, "Failed", intent="token", started_at=int(NOW - 1), finished_at=int(NOW - 1))
+    assert not planned(of, [A], [], {"a": expected}).releases
+
+
+def test_a_node_that_waits_for_the_first_tick_is_given_back() -> None:
+    assert planned(task(schedule="@yearly", **DRAIN), [A]).releases
+
+
+def test_slots_that_a_refused_delete_keeps_are_not_cordoned() -> None:
+    old = pod(B, deletion="", node_name="", revision="old")
+    made = planned(task(**{**DRAIN, "parallelism": 2}), [node("a")])
+    held = msgspec.structs.replace(made, freed_slots=(old,))
+    assert made.launch.cordons
+    assert not keep_slots(held, gone=()).launch.cordons
+
+
+def test_cordoned_nodes_go_on_with_their_own_slots_where_a_budget_leaves_fewer() -> None:
+    other = node("b", unschedulable=True, cordon=MARK)
+    made = planned(task(**DRAIN), [A, other])
+    assert len(acts(made)[1]) == 1, "of two that were cordoned one at a time goes on"
+
+
+def test_what_a_run_on_a_cordoned_node_rests_on_is_read_again() -> None:
+    base = snapshot(task(**DRAIN), [A], drains=view(empty=True))
+    assert doubtful(base, plan(base)) == {"a"}
+
+
+def test_of_a_rollout_that_is_finished_a_cordoned_node_goes_first() -> None:
+    ended = f"{REVISION}/-/-"
+    bad, news = [node(name) for name in "bc"], node("d")
+    of = task(
+        drain=Drain(),
+        parallelism=5,
+        failure_policy=FailurePolicy(1, "Pause"),
+        status=Status(finished_rollout=ended),
+    )
+    entries = {one.name: entry(one, "Failed", failing_since=int(NOW - 9)) for one in bad}
+    made = planned(of, [*bad, news, A], [], entries)
+    assert made.rollout.probing
+    assert acts(made) == ([], ["a"], [], [])

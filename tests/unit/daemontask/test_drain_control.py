@@ -183,3 +183,9 @@ async def test_looks_of_all_tasks_share_their_rate() -> None:
         drained = await control.drain(found, plan(found).drains, TaskState(UID))
         assert drained.next_at > time.time()
     assert len(api.listed) == LOOKS
+
+
+async def test_the_api_server_says_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = ApiError(429, "TooManyRequests", "no", causes=(("", BUDGET),), retry_after=25.0)
+    on = Node(Api(1, slow), monkeypatch)
+    assert (await on.look(0)).next == on.now + 25.0
