@@ -142,6 +142,15 @@ def test_a_refused_pod_cordons_no_node_however_often_it_is_tried() -> None:
     assert not of.cordoned
     assert "exceeded quota" in next(iter(of.state.pacing.refused_pods.by_node.values())).message
     assert not [one for one in of.server.asked if one.startswith("patch")]
+    of = Passes("a")
+    of.server.dry_run = QUOTA
+    of.run()
+    of.server.dry_run = None
+    uid = "uid-a"
+    assert uid in of.state.pacing.refused_pods.by_node
+    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
+    asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state))
+    assert uid not in of.state.pacing.refused_pods.by_node
 
 
 @pytest.mark.parametrize(
@@ -161,6 +170,15 @@ def test_a_cordon_without_an_answer_lets_no_other_node_be_cordoned(error: ApiErr
     of.run()
     assert of.cordoned == [name]
     assert not of.state.cordons.unsure
+
+
+def test_after_a_failure_the_next_cordon_waits() -> None:
+    of = Passes("a", "b")
+    of.server.patches = [ApiError(403, "Forbidden", "a policy keeps it")]
+    until = of.run()
+    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()), cordons=of.state.cordons)
+    assert asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state)) == until
+    assert not of.cordoned
 
 
 def test_the_late_request_is_dead_once_the_node_was_written_by_others() -> None:

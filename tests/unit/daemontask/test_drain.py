@@ -140,6 +140,10 @@ def test_the_last_attempt_fails_the_node() -> None:
     assert (made.records["a"].result, states(made)) == ("Failed", {"failed": 1})
 
 
+def test_before_the_last_attempt_it_is_tried_again() -> None:
+    assert planned(task(backoff_limit=1, **DRAIN), [A], drains=late()).records["a"].result == "Retry"
+
+
 def test_a_new_leader_looks_before_it_gives_up() -> None:
     assert acts(planned(task(**DRAIN), [A])) == ([], ["a"], [], [])
 
@@ -157,6 +161,10 @@ def test_a_held_task_drains_nothing_counts_nothing_and_is_not_active() -> None:
     kept = entry(A, "Retry", attempts=1, failing_since=int(NOW - 99), finished_at=int(NOW - 99))
     made = planned(task(suspend=True, **DRAIN), [A], [], {"a": kept})
     assert (acts(made), states(made), made.drained) == (([], [], [], []), {"pending": 1}, ())
+    made = planned(
+        task(suspend=True, **DRAIN), [A], [], {"a": kept}, drains=view(run=run_of(seq=2, attempt=2))
+    )
+    assert (acts(made), made.drained) == (([], [], [], []), ())
 
 
 def test_no_more_nodes_are_cordoned_while_one_stays_cordoned_after_its_failure() -> None:
@@ -506,8 +514,9 @@ def test_the_record_is_of_the_re_run_that_was_asked_for() -> None:
 
 
 def test_the_cordon_stays_while_a_run_may_still_begin() -> None:
-    of = task(run_guarantee="AtMostOnce", backoff_limit=0, suspend=True, **DRAIN)
-    expected = entry(A, "Failed", intent="token", started_at=int(NOW - 1), finished_at=int(NOW - 1))
+    spec = {**DRAIN, **GIVE_BACK, "run_guarantee": "AtMostOnce", "backoff_limit": 0}
+    of = task(suspend=True, **spec)
+    expected = entry(A, "Failed", intent="token", started_at=int(NOW - 1), finished_at=0)
     assert not planned(of, [A], [], {"a": expected}).releases
 
 
@@ -536,7 +545,7 @@ def test_what_a_run_on_a_cordoned_node_rests_on_is_read_again() -> None:
 
 def test_of_a_rollout_that_is_finished_a_cordoned_node_goes_first() -> None:
     ended = f"{REVISION}/-/-"
-    bad, news = [node(name) for name in "bc"], node("d")
+    bad, news = [node(name) for name in "bc"], [node(name) for name in "defghij"]
     of = task(
         drain=Drain(),
         parallelism=5,
@@ -544,6 +553,6 @@ def test_of_a_rollout_that_is_finished_a_cordoned_node_goes_first() -> None:
         status=Status(finished_rollout=ended),
     )
     entries = {one.name: entry(one, "Failed", failing_since=int(NOW - 9)) for one in bad}
-    made = planned(of, [*bad, news, A], [], entries)
+    made = planned(of, [*bad, *news, A], [], entries)
     assert made.rollout.probing
     assert acts(made) == ([], ["a"], [], [])

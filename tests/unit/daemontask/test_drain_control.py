@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from caretaker.api.daemontask import Drain
+from caretaker.daemontask import drain_control
 from caretaker.daemontask.decision import DrainView
 from caretaker.daemontask.drain_control import EVICTIONS, LOOKS, DrainControl
 from caretaker.daemontask.metrics import DaemonTaskMetrics
@@ -163,6 +164,17 @@ async def test_that_a_node_is_empty_is_read_from_the_store_and_the_rest_from_the
     on.api.pods = 0
     assert (await on.look(5)).empty
     assert on.api.cached == [False, True, True, False]
+    await on.look(31)
+    assert on.api.cached[4:] == [False], "it was empty: the cache proves nothing"
+
+
+async def test_no_eviction_is_sent_when_the_time_of_the_pass_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drain_control, "SECONDS", -1.0)
+    on = Node(Api(9), monkeypatch)
+    await on.look(0)
+    assert len(on.api.evicted) == 1, "one is, or none would ever go"
 
 
 async def test_of_more_pods_than_a_look_evicts_the_next_look_tries_others(
