@@ -383,6 +383,8 @@ async def test_status_tells_of_it(world: World, cluster: Cluster) -> None:
     shown = await Cli(cluster.kubeconfig, world.namespace)("status", "dtask", "t")
     assert "drain: 1 node cordoned by the task, 1 at once at most" in shown.out
     assert f"{name} Cordoned not running" in shown.out
+    told = await Cli(cluster.kubeconfig, world.namespace)("status", "dtask", "t", "-o", "json")
+    assert told.json["drain"] == {"cordoned": [name], "most": 1}
 
 
 async def test_a_refused_pod_cordons_no_node(world: World) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from caretaker.cli.common import Session, explain
-from caretaker.cli.daemontask.status import calendar_json, calendar_lines, drain_lines, gate_lines
+from caretaker.cli.daemontask.status import calendar_json, calendar_lines, drain_json, drain_lines, gate_lines
 from caretaker.cli.manifest import Document
 from caretaker.cli.plan import Planned, PlanOptions, Proposal, noted, propose
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, age, coloured, counts, cut, number, one_line, table
@@ -89,6 +89,7 @@ def as_json(proposal: TaskProposal, forecast: Forecast | None) -> dict[str, Any]
         **calendar_json(forecast),
         "waves": forecast.waves,
         "nodeGate": gate_status(forecast.snapshot, forecast.plan),
+        "drain": drain_json(forecast),
         "podsToDelete": len(forecast.plan.deletes),
         "nodes": [_node_json(proposal, forecast, report) for report in forecast.reports.values()],
     }

@@ -108,6 +108,7 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
         "scheduleHistory": task.status.schedule_history,
         "slots": None if plan.width is None else {"width": plan.width, "held": len(plan.nodes.holders)},
         "nodeGate": gate_status(forecast.snapshot, plan),
+        "drain": drain_json(forecast),
         "conditions": task.status.conditions,
         "results": plan.results.results,
         "resultErrors": plan.results.errors,
@@ -213,13 +214,21 @@ def gate_lines(forecast: Forecast) -> list[str]:
     return [f"gate {found.taint}: {number(found.gated_nodes, 'node')} with this taint{keep}"]
 
 
+def drain_json(forecast: Forecast) -> dict[str, Any] | None:
+    """The nodes that the task has cordoned, and how many it may have at a time."""
+    cordoned = sorted(r.node.name for r in forecast.plan.nodes.marked if r.decision.cordoned)
+    drains = forecast.snapshot.task.spec.drain is not None
+    if not (drains or cordoned):
+        return None
+    return {"cordoned": cordoned, "most": forecast.room.beyond if drains else None}
+
+
 def drain_lines(forecast: Forecast) -> list[str]:
-    """A line about the nodes that the task has cordoned, and how many it may have at a time."""
-    cordoned = [report for report in forecast.plan.nodes.marked if report.decision.cordoned]
-    if forecast.snapshot.task.spec.drain is None and not cordoned:
+    """drain_json() in a line."""
+    if (found := drain_json(forecast)) is None:
         return []
-    most = f", {forecast.room.beyond} at once at most" if forecast.snapshot.task.spec.drain else ""
-    return [f"drain: {number(len(cordoned), 'node')} cordoned by the task{most}"]
+    most = f", {found['most']} at once at most" if found["most"] is not None else ""
+    return [f"drain: {number(len(found['cordoned']), 'node')} cordoned by the task{most}"]
 
 
 def diagnostics(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str = "") -> list[str]:
