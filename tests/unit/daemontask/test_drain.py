@@ -162,7 +162,7 @@ def test_a_held_task_drains_nothing_counts_nothing_and_is_not_active() -> None:
     made = planned(task(suspend=True, **DRAIN), [A], [], {"a": kept})
     assert (acts(made), states(made), made.drained) == (([], [], [], []), {"pending": 1}, ())
     made = planned(
-        task(suspend=True, **DRAIN), [A], [], {"a": kept}, drains=view(run=run_of(seq=2, attempt=2))
+        task(suspend=True, **DRAIN), [A], [], {"a": kept}, drains=view(next=NOW, run=run_of(seq=2, attempt=2))
     )
     assert (acts(made), made.drained) == (([], [], [], []), ())
 
@@ -268,7 +268,7 @@ def test_at_most_once_a_drain_that_fails_has_run_nothing_and_fails_the_node() ->
     assert (made.records["a"].result, made.records["a"].intent) == ("Failed", "")
 
 
-@pytest.mark.parametrize("views", [{}, view(), view(empty=True)])
+@pytest.mark.parametrize("views", [{}, view(next=NOW), view(empty=True)])
 def test_a_node_that_has_not_begun_is_given_back_while_failures_elsewhere_hold_the_rollout(
     views: dict[str, DrainView],
 ) -> None:
