@@ -49,6 +49,7 @@ CONDITION: Final = one_of(
 VERB: Final = one_of("get", "list", "watch", "create", "patch", "delete")
 RESOURCE: Final = one_of(
     *("nodes", "pods", "configmaps", "events", "leases", "secrets", "jobs", "ec2nodeclasses"),
+    "selfsubjectaccessreviews",
     *(info.plural for info in KINDS),
     "",
     words="the plural of the resource, such as `pods`; empty for discovery",

@@ -329,6 +329,52 @@ async def test_the_operator_opens_gates_within_the_bounds(
             )
 
 
+DRAINS = ("--set", "drain.enabled=true")
+MARK = "caretaker.dev/cordoned-by"
+
+
+def marked(text: str | None, unschedulable: bool | None = None) -> Json:
+    spec = {} if unschedulable is None else {"spec": {"unschedulable": unschedulable}}
+    return {"metadata": {"annotations": {MARK: text}}, **spec}
+
+
+async def test_of_nodes_the_account_may_change_its_own_cordons_alone(
+    bounded: Bounded, admin: Admin, cluster: Cluster, namespace: str, nodes: Nodes
+) -> None:
+    config = await bounded(*DRAINS)
+    await grant(admin, namespace, *DRAINS)
+    await effective(admin, namespace, "patch", "nodes")
+    (name,) = await nodes.add(taints=[MINE, THEIRS])
+    url, theirs = path("nodes", name=name), "uncordon those that have it"
+    refused: dict[str, Json] = {
+        "cordon them with its mark": {
+            **marked("a/b/c/d", True),
+            "spec": {"unschedulable": True, "taints": None},
+        },
+        "cordon them with its mark, ": {"metadata": {"annotations": {"other": "x"}}},
+        "mark, and take both back": {"metadata": {"annotations": {"other": ""}}},
+        "and take both back": {"metadata": {"labels": {"x": "y"}}},
+        theirs: {"spec": {"unschedulable": True}},
+        "cordon nodes with its mark alone": marked("a/b/c/d"),
+    }
+    async with client(cluster, config) as account:
+        for words, change in refused.items():
+            with pytest.raises(ApiError, match=words):
+                print(await account.patch(url, change))
+        await account.patch(url, marked("a/b/c/d", True))
+        for change in (marked(None), marked("e/f/g/h"), {"spec": {"unschedulable": None}}):
+            with pytest.raises(ApiError, match=theirs):
+                await account.patch(url, change)
+        await account.patch(url, marked(None, False))
+        await admin.patch(url, {"spec": {"unschedulable": True}})
+        with pytest.raises(ApiError, match=theirs):
+            await account.patch(url, {"spec": {"unschedulable": False}})
+        await admin.patch(url, {"spec": {"unschedulable": False}, **marked("a/b/c/d")})
+        await account.patch(url, marked(None))  # of a cordon that somebody has ended
+    left = await admin.get(url)
+    assert left["spec"]["taints"] == [MINE, THEIRS]
+
+
 async def test_where_gates_are_off_the_policy_is_not_asked_about_nodes() -> None:
     shown = await asyncio.to_thread(chart.text, "--show-only", "templates/admissionpolicy.yaml")
     assert "nodes/status" not in shown

@@ -56,6 +56,7 @@ async def roles(admin: Admin, namespace: str, watched: str) -> list[Json]:
         "headerSecrets": [{"namespace": namespace, "names": [HEADERS]}],
         "jobNamespaces": [namespace],
         "nodeGate": {"enabled": True},
+        "drain": {"enabled": True},
     }
     flags = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]
     found = await shipped(namespace, *flags)
@@ -165,14 +166,20 @@ async def _policy(fleet: Fleet, admin: Admin, made: list[tuple[str, str]], *, pr
 
 async def _task(admin: Admin, namespace: str, nodes: Nodes) -> None:
     """A pod of somebody else under a run's name, runs, a record, a second run that is recorded in the same
-    place, deleted pods, and a node that is replaced under its name and shut until it has run."""
+    place, deleted pods, an evicted one, and a node that is replaced under its name, shut until it has run."""
     url, labels = path("daemontasks", namespace, "whole"), "caretaker.dev/daemontask=whole"
     node = await admin.get(path("nodes", name=nodes.names[0]))
-    body = small_task("whole", nodes, ttlSecondsAfterFinished=0, suspend=True, nodeGate={})
+    body = small_task(
+        "whole", nodes, ttlSecondsAfterFinished=0, suspend=True, nodeGate={}, parallelism="100%"
+    )
+    body["spec"]["drain"] = {"force": True}
     task = await admin.create(path("daemontasks", namespace), body)
     name = pod_name("whole", task["metadata"]["uid"], node["metadata"]["uid"], 1)
     spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "nowhere"}
     await admin.create(path("pods", namespace), {"metadata": {"name": name}, "spec": spec})
+    workload = {"metadata": {"name": "workload", "annotations": behaviour("hang")}}
+    on = {**spec, "nodeName": nodes.names[-1]}
+    await admin.create(path("pods", namespace), {**workload, "spec": on})
     await admin.patch(url, {"spec": {"suspend": False}})
     await admin.wait_for(url, lambda t: t.get("status", {}).get("succeeded") == len(nodes.names), 60)
     await admin.patch(url, {"metadata": {"annotations": {"caretaker.dev/rerun-at": "2026-01-01T00:00:00Z"}}})

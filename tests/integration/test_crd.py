@@ -319,6 +319,54 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             'supported values: "Continue", "Pause", "Fail"',
             id="a failure action that does not exist",
         ),
+        pytest.param(
+            task(drain={}), "spec.parallelism", "spec.drain needs spec.parallelism", id="a drain of all nodes"
+        ),
+        pytest.param(
+            task(parallelism=1, drain={"timeoutSeconds": 0}),
+            "spec.drain.timeoutSeconds",
+            "should be greater than or equal to 1",
+            id="a drain without time",
+        ),
+        pytest.param(
+            task(
+                parallelism=1,
+                drain={
+                    "podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}
+                },
+            ),
+            "spec.drain.podSelector.matchExpressions[0].values",
+            "values are needed with the operators In and NotIn",
+            id="a selector that says two things",
+        ),
+        *(
+            pytest.param(
+                task(parallelism=1, drain={"podSelector": selector}),
+                f"spec.drain.podSelector.{field}",
+                words,
+                id=f"a selector with an odd {field}",
+            )
+            for selector, field, words in (
+                ({"matchLabels": {"a b": "c"}}, "matchLabels", "a key is not the name of a label"),
+                ({"matchLabels": {"a": "b c"}}, "matchLabels", "a value is not the value of a label"),
+                (
+                    {"matchExpressions": [{"key": "a b", "operator": "Exists"}]},
+                    "matchExpressions[0].key",
+                    "the key is not the name of a label",
+                ),
+                (
+                    {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b c"]}]},
+                    "matchExpressions[0].values",
+                    "a value is not the value of a label",
+                ),
+            )
+        ),
+        pytest.param(
+            task(parallelism=1, drain={"timeoutSeconds": 60, "gracePeriodSeconds": 60}),
+            "spec.drain.gracePeriodSeconds",
+            "must be less than timeoutSeconds",
+            id="a grace period as long as the drain",
+        ),
         # Results.
         pytest.param(
             task(nodeGate=True), "spec.nodeGate", "must be of type object", id="a gate that is no object"

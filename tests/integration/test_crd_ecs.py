@@ -108,6 +108,7 @@ def aws(**fields: Any) -> Spec:
                 {"ttlSecondsAfterFinished": 5},
                 {"results": [{"name": "x"}]},
                 {"nodeGate": {}},
+                {"drain": {}},
                 {"podFailurePolicy": {"rules": []}},
             )
         ),

@@ -52,6 +52,22 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(task(), id="the smallest spec"),
         pytest.param(task(parallelism=1), id="one node at a time"),
         pytest.param(task(nodeGate={}), id="a gate"),
+        pytest.param(task(drain={}, parallelism="1%"), id="a drain"),
+        pytest.param(
+            task(
+                parallelism=1,
+                drain={
+                    "gracePeriodSeconds": 5,
+                    "force": True,
+                    "podSelector": {
+                        "matchLabels": {"a": "b"},
+                        "matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["d"]}],
+                    },
+                    "onFailure": "Uncordon",
+                },
+            ),
+            id="a drain with all it may have",
+        ),
         pytest.param(task(parallelism="1%"), id="the smallest share"),
         pytest.param(task(parallelism="100%"), id="all nodes as a share"),
         pytest.param(task(parallelism=None, activeDeadlineSeconds=None), id="null is as good as absent"),

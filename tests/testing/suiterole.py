@@ -27,6 +27,7 @@ FLAGS: Final = {
     "awsKeySecrets": [{"namespace": "any", "names": ["any"]}],
     "jobNamespaces": ["any"],
     "nodeGate": {"enabled": True},
+    "drain": {"enabled": True},
 }
 
 

@@ -51,6 +51,14 @@ METRICS: Final = {
         "Whether nodes keep a startup taint that a task is to remove, and workloads stay away from them.",
         {**OBJECT, "state": one_of("excluded", *DaemonTaskMetrics.STATES[1:])},
     ),
+    "caretaker_daemontask_cordoned_nodes": Metric(
+        "Whether nodes stay cordoned by a task, after a failure or because nothing moves.",
+        {**OBJECT, "state": one_of("excluded", *DaemonTaskMetrics.STATES[1:])},
+    ),
+    "caretaker_daemontask_evictions_total": Metric(
+        "Drains wait for PodDisruptionBudgets, or cannot evict.",
+        {"result": one_of("Evicted", "Gone", "Refused", "Failed")},
+    ),
     "caretaker_daemontask_run_duration_seconds": Metric("Rollouts take longer than they did."),
     "caretaker_daemontask_runs_total": Metric(
         "Runs fail, or are repeated, across all tasks.", {"result": one_of("Succeeded", "Failed", "Retry")}

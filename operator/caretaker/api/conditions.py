@@ -78,6 +78,7 @@ class Reason:
     POD_CREATION_REFUSED: Final = "PodCreationRefused"
     POD_DELETION_REFUSED: Final = "PodDeletionRefused"
     GATE_REFUSED: Final = "GateRefused"
+    DRAIN_REFUSED: Final = "DrainRefused"
     PERMISSION_DENIED: Final = "PermissionDenied"
     INVALID_ANNOTATION: Final = "InvalidAnnotation"
     INVALID_RESULTS: Final = "InvalidResults"

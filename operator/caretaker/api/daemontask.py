@@ -128,6 +128,32 @@ class NodeGate(Wire, frozen=True):
     """The task removes its taint from the nodes that it has succeeded on. No field yet."""
 
 
+class SelectorRequirement(Wire, frozen=True):
+    """metav1.LabelSelectorRequirement."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+class PodSelector(Wire, frozen=True):
+    """metav1.LabelSelector."""
+
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+
+
+class Drain(Wire, frozen=True):
+    """The node is cordoned and its Pods are evicted before the run, as kubectl drain does."""
+
+    timeout_seconds: int = 600
+    grace_period_seconds: int | None = None  # None: each Pod's own
+    delete_empty_dir_data: bool = False
+    force: bool = False  # evict Pods without a controller too
+    pod_selector: PodSelector | None = None  # Pods that are evicted; None: all
+    on_failure: Literal["KeepCordoned", "Uncordon"] = "KeepCordoned"
+
+
 class Result(Wire, frozen=True):
     """A field of the JSON that the task's program leaves in its termination message."""
 
@@ -160,6 +186,7 @@ class Spec(Wire, frozen=True):
     ttl_seconds_after_finished: int | None = None
     results: tuple[Result, ...] = ()
     node_gate: NodeGate | None = None
+    drain: Drain | None = None
 
     @property
     def at_most_once(self) -> bool:
@@ -348,6 +375,11 @@ def gate_of(meta: WireMeta, spec: Spec) -> str:
     """The key of the taint that the task removes; "" = none. A task can name no other one, and the names of
     all tasks fit into it."""
     return f"{meta.namespace}.gate.{GROUP}/{meta.name}" if spec.node_gate is not None else ""
+
+
+def drainer_of(meta: WireMeta, spec: Spec) -> str:
+    """The UID in the mark on nodes that the task cordons; "" = it cordons none."""
+    return meta.uid if spec.drain is not None else ""
 
 
 def resolve(value: IntOrPercent, total: int, *, up: bool) -> int:

@@ -25,6 +25,9 @@ LABEL_CLAIM: Final = f"{GROUP}/claim"  # id of the claim that a Job executes
 SECRET_HEADERS: Final = f"{GROUP}/headers"
 SECRET_HOSTS: Final = f"{GROUP}/hosts"
 
+# Annotation on a node that a DaemonTask has cordoned: its namespace, name, UID and the time, joined by "/".
+CORDONED_BY: Final = f"{GROUP}/cordoned-by"
+
 # Annotations on Pods: the purpose of a run.
 POD_NODE_NAME: Final = f"{GROUP}/node-name"
 POD_NODE_UID: Final = f"{GROUP}/node-uid"

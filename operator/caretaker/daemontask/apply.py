@@ -5,14 +5,19 @@ I/O only. No decision is made here, except to leave starts to a later plan.
 
 import logging
 import time
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from caretaker.api.conditions import Reason
+from caretaker.daemontask.cordon_control import CordonControl
+from caretaker.daemontask.decision import DRAINING
+from caretaker.daemontask.drain import NO_RUN
+from caretaker.daemontask.drain_control import DrainControl, Drained
 from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.intents import is_new_end, withdrawn
 from caretaker.daemontask.metrics import DaemonTaskMetrics
+from caretaker.daemontask.node_summary import earliest
 from caretaker.daemontask.plan import Plan, keep_slots, with_launch
 from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl, run_all
 from caretaker.daemontask.shards import Written, write_refusal
@@ -37,10 +42,18 @@ class Applier:
     """Writes what a plan decided, and notes in the task's state what the next plan has to know."""
 
     def __init__(
-        self, pod_control: PodControl, gate_control: GateControl, metrics: DaemonTaskMetrics, scale: float
+        self,
+        pod_control: PodControl,
+        gate_control: GateControl,
+        cordon_control: CordonControl,
+        drain_control: DrainControl,
+        metrics: DaemonTaskMetrics,
+        scale: float,
     ) -> None:
         self._pod_control = pod_control
         self._gate_control = gate_control
+        self._cordon_control = cordon_control
+        self._drain_control = drain_control
         self._metrics = metrics
         self._scale = scale
 
@@ -68,7 +81,8 @@ class Applier:
         order.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
         plan, refusal, flush_at = await self._record(snapshot, plan, state)
         creation.refusal = refusal or creation.refusal
-        started, more = list[str](), plan.more
+        again = await self._cordon_control.release(plan.releases, state)
+        started, more, drained = list[str](), plan.more or again, Drained()
         if refusal is None:
             refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
             order.still_there(pod for pod in plan.deletes if pod.uid not in gone)
@@ -78,15 +92,18 @@ class Applier:
             started, complete = await self._pod_control.start(snapshot, launch, state)
             pacing.idle = not launch.paced_at and (pacing.idle or bool(started))
             await self._withdraw(plan, state)
+            drained = await self._drain(snapshot, plan, state)
+            more = more or drained.again or creation.again
             waiting = launch.queued > 0 and not launch.paced_at
             more = more or not (complete and as_seen)
             more = more or (snapshot.one_at_a_time and creation.refusal is None and waiting)
-            refusal = (creation.refusal if launch.starts else None) or refused
+            refusal = (creation.refusal if launch.starts or launch.cordons else None) or refused
         shards = state.ledger.loaded
         return Outcome(
             created=len(started),
             started=frozenset(started),
             refusal=refusal,
+            **_undrained(plan, drained, state),
             conflicts=tuple(creation.conflicts),
             unlabelled=frozenset(creation.unlabelled),
             shards=shards.count,
@@ -95,6 +112,19 @@ class Applier:
             more=more,
             flush_at=flush_at,
         )
+
+    async def _drain(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Drained:
+        """The nodes that have got a slot are cordoned, those that are cordoned are drained. Of the others
+        nothing is remembered."""
+        drained = {report.node.uid for report in plan.drained}
+        state.drains = {uid: view for uid, view in state.drains.items() if uid in drained}
+        if plan.launch.cordons and not plan.launch.starts:
+            state.creation.refusal, state.creation.again = None, False
+        cordon_at = await self._cordon_control.cordon(snapshot, plan.launch.cordons, state)
+        found = await self._drain_control.drain(snapshot, plan.drains, state)
+        ended = [r for r in plan.nodes.holders if r.decision.reason == DRAINING and r.node.uid not in drained]
+        again = found.again or bool(ended)
+        return Drained(earliest((cordon_at, found.next_at)), again)
 
     async def _record(
         self, snapshot: Snapshot, plan: Plan, state: TaskState
@@ -133,7 +163,7 @@ class Applier:
         state.recorded(plan.records.values())
         for entry in ended:
             self._metrics.runs.labels(entry.result).inc()
-            if entry.started_at and not (entry.intent or entry.rejections):
+            if entry.started_at and not (entry.intent or entry.rejections or entry.reason in NO_RUN):
                 self._metrics.run_duration.observe(max(entry.finished_at - entry.started_at, 0))
         return plan, None, 0.0
 
@@ -172,3 +202,22 @@ class Applier:
         if back:
             await state.ledger.loaded.write(back, ())
             state.ledger.withdrawn(back.values())
+
+
+def _undrained(plan: Plan, drained: Drained, state: TaskState) -> dict[str, Any]:
+    """Outcome.undrained and drain_at. One refusal may pass by itself, and is not told."""
+    refused = state.unreleased.by_node
+    kept = {r.node.name: refused[r.node.uid] for r in plan.nodes.marked if r.node.uid in refused}
+    moments = (drained.next_at, min((one.until for one in kept.values()), default=0.0))
+    told = {
+        name: f"node {name} cannot be uncordoned: {one.message}"
+        for name, one in kept.items()
+        if one.times > 1
+    }
+    for report in plan.drained:
+        view = state.drains.get(report.node.uid)
+        if view is not None and view.fault:
+            told[report.node.name] = f"node {report.node.name} cannot be drained: {view.fault}"
+    if state.cordons.times > 1:
+        told.setdefault("", state.cordons.message)
+    return {"undrained": told[min(told)] if told else "", "drain_at": earliest(moments)}

@@ -22,6 +22,7 @@ from caretaker.daemontask.messages import (
     progress,
     refused_message,
     stuck_message,
+    undrained_message,
     unopened_message,
 )
 from caretaker.daemontask.rollout import waiting_since
@@ -346,12 +347,17 @@ def _unopened(inputs: StatusInput) -> tuple[str, str] | None:
     return (Reason.GATE_REFUSED, unopened_message(inputs)) if inputs.outcome.unopened else None
 
 
+def _undrained(inputs: StatusInput) -> tuple[str, str] | None:
+    return (Reason.DRAIN_REFUSED, undrained_message(inputs)) if inputs.outcome.undrained else None
+
+
 _DEGRADED_RULES: Final = (
     _ledger_corrupt,
     _nodes_failed,
     _name_conflict,
     _refused,
     _unopened,
+    _undrained,
     _bad_annotation,
     _bad_results,
 )

@@ -8,15 +8,19 @@ import hashlib
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from caretaker.api.conditions import PROGRESSING, Event
-from caretaker.api.daemontask import DaemonTask, FormerRevision, Status, gate_of
+from caretaker.api.daemontask import DaemonTask, FormerRevision, Status, drainer_of, gate_of
 from caretaker.api.objects import Node, Pod, WireNode
 from caretaker.daemontask.apply import Applier
 from caretaker.daemontask.bulk import FREE, PAUSE
+from caretaker.daemontask.cordon_control import CordonControl
+from caretaker.daemontask.drain_control import DrainControl
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.intents import TOKEN, given_up
@@ -50,6 +54,8 @@ from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
 
+AGAIN: Final = 30.0  # seconds after which a node of a task that is gone is tried again
+
 
 class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     """runtime.controller.Kind for tasks that run Pods. The ledger is their record: after() does nothing."""
@@ -64,24 +70,44 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         pods: Store[Pod],
         metrics: DaemonTaskMetrics,
         scale: float = 1.0,
+        operator: str = "",
     ) -> None:
         self.unseen: Callable[[], ApiError | None] | None = None  # why nodes or Pods cannot be seen
+        self.later: Callable[[Key, float], None] | None = None  # another pass, after so many seconds
         self._client = client
         self._node_store = watched.node_store
         self._nodes: Mapping[str, Node] = watched.nodes
         self._index = PodIndex(pods)
         self._pod_control = PodControl(client, pods, scale)
         gates = GateControl(client, watched.node_store, scale)
-        self._applier = Applier(self._pod_control, gates, metrics, scale)
+        self._cordon_control = CordonControl(client, watched.node_store, scale)
+        drains = DrainControl(client, metrics, scale, operator)
+        self._applier = Applier(self._pod_control, gates, self._cordon_control, drains, metrics, scale)
         self._task_states = watched.task_states
         self._metrics = metrics
         self._scale = scale
         self._yielding = YieldingLock()
 
-    def forget(self, key: Key) -> None:
-        """The task is gone."""
+    async def forget(self, key: Key) -> None:
+        """The task is gone: its nodes are uncordoned."""
         self._task_states.drop(key)
         self._metrics.forget(key.namespace, key.name)
+        await self.release(key)
+
+    async def release(self, key: Key) -> None:
+        """Uncordon the nodes of a task of this name that is gone, where none of its Pods lives. A refusal is
+        tried again, and holds up nothing: there is no resource to report it on."""
+
+        def busy(task_uid: str, node_uid: str) -> bool:
+            pods = self._index.pods_of(key.namespace, task_uid).get(node_uid, {})
+            return any(not pod.terminal for pod in pods.values())
+
+        try:
+            await self._cordon_control.release_all(key, busy)
+        except ApiError as error:
+            logger.warning("nodes of %s/%s stay cordoned: %s", key.namespace, key.name, error)
+            if self.later is not None:
+                self.later(key, AGAIN * self._scale)
 
     async def stop(self) -> None:
         """Another process may lead from now on."""
@@ -129,9 +155,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         unsure = dict(state.creation.unsure) if plan.launch.starts else {}
         hidden = unlisted(snapshot, plan) | {name: uid for uid, name in unsure.items()}
         shards, asked = state.ledger.loaded, time.monotonic()
-        known = not plan.launch.starts or await shards.current(
-            start.node_name for start in plan.launch.starts
-        )
+        begin = [start.node_name for start in (*plan.launch.starts, *plan.launch.cordons)]
+        known = not begin or await shards.current(begin)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
         lost = given_up(snapshot.ledger.entries, plan.records)
         gone = all(await run_all(self._pod_control.is_gone(snapshot, plan.records[name]) for name in lost))
@@ -166,6 +191,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self._metrics.set_nodes(meta.namespace, meta.name, counts)
         self._metrics.set_results(meta.namespace, meta.name, figures(status.results))
         self._metrics.set_gated(meta.namespace, meta.name, gated_by_state(plan, status))
+        cordoned = Counter[str](r.decision.state for r in plan.nodes.marked if r.decision.cordoned)
+        self._metrics.set_cordoned(meta.namespace, meta.name, cordoned)
 
     def events(self, snapshot: Snapshot, plan: Plan, status: Status) -> Sequence[Event]:
         """See events.py."""
@@ -203,11 +230,11 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 hashes, limit = hashes_of(template), task.spec.backoff_limit
             spec = replace(spec, digest=digest, hashes=hashes, backoff_limit=limit)
         revision, former = revisions_of(task.spec, task.status, spec.hashes)
-        gate = gate_of(task.metadata, task.spec)
-        changed = (spec.revision, spec.rules.gate) != (revision, gate)
+        gate, drainer = gate_of(task.metadata, task.spec), drainer_of(task.metadata, task.spec)
+        changed = (spec.revision, spec.rules.gate, spec.rules.drainer) != (revision, gate, drainer)
         if changed:
             async with self._yielding:
-                rules = EligibilityRules(template, gate)
+                rules = EligibilityRules(template, gate, drainer)
             async with self._yielding:
                 cost = pod_cost(task.metadata, task.spec, revision)
             # The dry run of the template takes the API server as long as a Pod, and waits like one.
@@ -255,6 +282,9 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             refused=pacing.refused_pods.by_node,
             refused_until=pacing.refused_pods.until,
             gates=state.gates,
+            drains=state.drains,
+            cordons=state.cordons,
+            unreleased=state.unreleased.by_node,
             undeletable=deletions.undeletable,
             unplaced=order.unplaced,
             absence=state.absence.look(state.ledger.loaded.node_names, self._nodes, now, self._scale),
@@ -293,8 +323,8 @@ async def _load_ledger(shards: Shards, task: DaemonTask) -> bool:
     return True
 
 
-def _identity(node: Node | None) -> tuple[str, str] | None:
-    return (node.uid, node.boot_id) if node is not None else None
+def _identity(node: Node | None) -> tuple[object, ...] | None:
+    return (node.uid, node.boot_id, node.unschedulable, node.cordon) if node is not None else None
 
 
 def _key(snapshot: Snapshot) -> Key:

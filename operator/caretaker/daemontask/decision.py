@@ -7,7 +7,7 @@ through its `wake`.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -25,9 +25,27 @@ BACKOFF_MAX: Final = 600.0
 BACKOFF: Final = "Backoff"
 QUEUED: Final = "Queued"
 POD_REFUSED: Final = "PodRefused"
+CORDONED: Final = "Cordoned"
+DRAINING: Final = "Draining"
 PREDECESSOR_TERMINATING: Final = "PredecessorTerminating"
 # Waiting reasons of a container in the ordinary course of its start.
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")
+
+
+class DrainView(msgspec.Struct, frozen=True):
+    """A node as it was seen while it was drained. Moments are seconds since the epoch. It is forgotten with
+    the process, and while the task is held: the next look begins anew."""
+
+    mark: str  # Node.cordon
+    run: str  # Decision.drain
+    first: float  # look, later by the time for which the API server gave no answer or the right was missing
+    looked: float  # last
+    next: float  # look
+    empty: bool = False  # the run may begin
+    message: str = ""  # why not
+    fault: str = ""  # of the API server, or a missing right: why the drain cannot go on
+    tried: int = 0  # evictions so far
+    known: frozenset[str] = frozenset()  # UIDs of Pods of the first look that tolerate the cordon
 
 
 class DecisionInput(msgspec.Struct, frozen=True):
@@ -53,6 +71,8 @@ class DecisionInput(msgspec.Struct, frozen=True):
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
     deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
     waiting_since: float = 0.0  # when the rollout began: a wait before it makes nothing late
+    drains: Mapping[str, DrainView] = {}  # node UID -> how far it is drained
+    unsure: Collection[str] = ()  # UIDs of nodes that may still be cordoned by a request without an answer
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +95,14 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     delete: tuple[Pod, ...] = ()
     replace: Pod | None = None  # makes way for a newer run as soon as runs may start
     duplicates: bool = False  # more than one live Pod was found
+    cordoned: bool = False  # by this task, for spec.drain
+    drain: str = ""  # the attempt at a run for which the node is emptied first
     wake: float = 0.0  # when this node must be looked at again; 0 = on an event only
+
+    @property
+    def holds_slot(self) -> bool:
+        """Whether it counts for parallelism: no task has more nodes cordoned than that."""
+        return self.slot or self.cordoned
 
 
 class NodeReport(msgspec.Struct, frozen=True, gc=False):

@@ -38,6 +38,7 @@ _WORDS: Final[Mapping[str, str]] = {
     Reason.LEDGER_CORRUPT: "ledger entries cannot be read; the condition Degraded names the first node",
     Reason.GATE_REFUSED: "nodes have succeeded and keep the taint of spec.nodeGate; the condition "
     "Degraded says why",
+    Reason.DRAIN_REFUSED: "a node can be neither drained nor uncordoned; the condition Degraded says why",
     Reason.LARGE_PODS: "large Pods are created slowly; the condition Progressing says what to do",
     Reason.HELD_BY_BUDGET: "a budget lets no node start; the condition Progressing says until when",
 }

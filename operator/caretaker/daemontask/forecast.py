@@ -74,7 +74,7 @@ def forecast(snapshot: Snapshot) -> Forecast:
     found = {report.node.name: report for report in reports(snapshot, requests)}
     gated = planned.rollout.gated
     waiting = [r for r in found.values() if r.decision.start and (r.decision.failing or not gated)]
-    holders = [report for report in found.values() if report.decision.slot]
+    holders = [report for report in found.values() if report.decision.holds_slot]
     room = room_for(snapshot, planned.nodes.desired, max(len(holders) + len(waiting), planned.nodes.desired))
     assignment = SlotAssignment()
     if not planned.hold:
@@ -130,7 +130,7 @@ def _state_of(snapshot: Snapshot, planned: Plan, report: NodeReport) -> NodeStat
         exit_code=entry.exit_code if entry else None,
         pod=pod.name if pod else None,
         results=entry.results if entry else None,
-        slot=decision.slot,
+        slot=decision.holds_slot,
         run_key=key or None,
     )
 

@@ -6,6 +6,7 @@ Pure: Facts -> text. People read them at night: plain words, the first node by n
 from typing import Final
 
 from caretaker.daemontask.budgets import allowed_words
+from caretaker.daemontask.decision import DRAINING
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.status_input import StatusInput
 
@@ -14,6 +15,8 @@ NODES_FORBIDDEN: Final = 'cannot patch resource "nodes"'
 _NO_RIGHT: Final = (
     "; it needs the verb patch on nodes: set nodeGate.enabled of the chart to true, or remove spec.nodeGate"
 )
+_FORBIDDEN_TO_DRAIN: Final = (NODES_FORBIDDEN, 'cannot list resource "pods"', 'resource "pods/eviction"')
+_NO_DRAIN: Final = "; set drain.enabled of the chart to true, or remove spec.drain"
 _ORDINARY: Final = ("Scheduling", "Starting", "ContainerCreating", "PodInitializing")
 
 
@@ -62,6 +65,7 @@ def progress(inputs: StatusInput) -> str:
         text += f"; {_gated(inputs)}"
     if inputs.plan.rollout.probing and inputs.pending:
         text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
+    text += _draining(inputs)
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
 
@@ -97,6 +101,22 @@ def unopened_message(inputs: StatusInput) -> str:
         f"{len(kept)} node(s) have succeeded and keep the taint {inputs.snapshot.eligibility_rules.gate}, "
         f"first {first}: {kept[first]}{_NO_RIGHT if NODES_FORBIDDEN in kept[first] else ''}"
     )
+
+
+def undrained_message(inputs: StatusInput) -> str:
+    """The first node that can be neither drained nor uncordoned, and the API server's message."""
+    words = inputs.outcome.undrained
+    denied = any(resource in words for resource in _FORBIDDEN_TO_DRAIN)
+    return f"{words}{_NO_DRAIN if denied else ''}"
+
+
+def _draining(inputs: StatusInput) -> str:
+    """The first node whose Pods keep it from being drained, and why."""
+    drains = [r for r in inputs.plan.nodes.holders if r.decision.reason == DRAINING and r.decision.message]
+    if not drains:
+        return ""
+    first = min(drains, key=lambda report: report.node.name)
+    return f"; {first.node.name} is being drained: {first.decision.message}"
 
 
 def refused_message(inputs: StatusInput) -> str:

@@ -86,6 +86,18 @@ class DaemonTaskMetrics:
             "does not select them, or does not tolerate another taint, so they keep it.",
             ("namespace", "name", "state"),
         )
+        self.cordoned = gauge(
+            "caretaker_daemontask_cordoned_nodes",
+            "Nodes that a DaemonTask has cordoned for spec.drain, by state; excluded: it is not for them.",
+            ("namespace", "name", "state"),
+        )
+        self.evictions = counter(
+            "caretaker_daemontask_evictions_total",
+            "Requests to evict a Pod for spec.drain, by result: Evicted, Gone (it was gone already), Refused "
+            "(by a PodDisruptionBudget), Failed.",
+            ("result",),
+        )
+        self._cordoned = GaugeSeries(self.cordoned)
         self._results = GaugeSeries(self.result)
         self._gated = GaugeSeries(self.gated)
 
@@ -98,6 +110,10 @@ class DaemonTaskMetrics:
         """Set the gated nodes by state; all other series of the task are dropped."""
         self._gated.show((namespace, name), {(state,): count for state, count in counts.items()})
 
+    def set_cordoned(self, namespace: str, name: str, counts: Mapping[str, int]) -> None:
+        """Set the nodes that a task has cordoned by state; all other series of the task are dropped."""
+        self._cordoned.show((namespace, name), {(state,): count for state, count in counts.items()})
+
     def set_nodes(self, namespace: str, name: str, counts: Mapping[str, int]) -> None:
         """Show a task's counts; states that `counts` leaves out are 0. Keys are STATES."""
         for state in self.STATES:
@@ -109,9 +125,11 @@ class DaemonTaskMetrics:
             self.nodes.remove(namespace, name, state)
         self.set_results(namespace, name, {})
         self.set_gated(namespace, name, {})
+        self.set_cordoned(namespace, name, {})
 
     def clear(self) -> None:
         """Drop the series of all tasks."""
         self.nodes.clear()
         self._results.clear()
         self._gated.clear()
+        self._cordoned.clear()

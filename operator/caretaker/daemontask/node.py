@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from caretaker.api.conditions import Reason
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import intents
+from caretaker.daemontask.cordon import is_cordoned_by
 from caretaker.daemontask.decision import (
     BACKOFF,
     BACKOFF_BASE,
@@ -31,6 +32,7 @@ from caretaker.daemontask.decision import (
     Decision,
     DecisionInput,
 )
+from caretaker.daemontask.drain import drained_first
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
 from caretaker.daemontask.node_eligibility import Eligibility
@@ -86,6 +88,10 @@ def decide(
         decision = replace(decision, record=settled, start="", wake=decision.wake or inputs.now)
     if settled is not None and settled.attempts and decision.state not in ("excluded", "succeeded", "failed"):
         decision = replace(decision, failing=decision.failing or _failing_since(inputs, node, settled))
+    if node.cordon and is_cordoned_by(node, inputs.task_uid):
+        decision = replace(decision, cordoned=True)
+    if node.uid in inputs.unsure:
+        decision = replace(decision, slot=True)
     return _with_slot_of_predecessor(inputs, node, decision) if inputs.namesakes else decision
 
 
@@ -269,7 +275,7 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
         until = (decision.slot_until or not_before) if slot else 0.0
         return replace(decision, slot=slot, slot_until=until, wake=wake)
     retry = entry if entry is not None and trigger == RETRY else None
-    return replace(
+    ready = replace(
         decision,
         slot=slot,
         start=trigger,
@@ -277,6 +283,7 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
         attempt=1 + (retry.attempts + retry.disruptions if retry else 0),
         nonce=nonce,
     )
+    return drained_first(inputs, node, ready, entry) if node.cordon else ready
 
 
 def _blocked(inputs: DecisionInput, eligibility: Eligibility, again: Entry | None) -> Decision:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from caretaker.api.objects import Node, Taint
+from caretaker.daemontask.cordon import is_cordoned_by
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
@@ -46,6 +47,8 @@ HOST_NETWORK_TOLERATION: Final[Toleration] = {
     "effect": "NoSchedule",
 }
 
+CORDON_TOLERATION: Final[Toleration] = {"key": UNSCHEDULABLE, "operator": "Exists", "effect": "NoSchedule"}
+
 # (label, value, reason): node flavours that cannot run an ordinary pod for a node.
 SPECIAL_NODES: Final = (
     ("eks.amazonaws.com/compute-type", "fargate", "Fargate"),
@@ -73,11 +76,15 @@ class Eligibility(msgspec.Struct, frozen=True, gc=False):
 FITS: Final = Eligibility("fits")
 
 
-def default_tolerations(pod_spec: dict[str, Any], gate: str = "") -> tuple[Toleration, ...]:
-    """The tolerations that every run gets beside the template's own. `gate`: gate_of() the task."""
+def default_tolerations(
+    pod_spec: dict[str, Any], gate: str = "", *, drains: bool = False
+) -> tuple[Toleration, ...]:
+    """The tolerations that every run gets beside the template's own. `gate`: gate_of() the task. `drains`:
+    whether it has spec.drain."""
     of_network = (HOST_NETWORK_TOLERATION,) if pod_spec.get("hostNetwork") else ()
     of_gate: tuple[Toleration, ...] = ({"key": gate, "operator": "Exists"},) if gate else ()
-    return (*DEFAULT_TOLERATIONS, *of_network, *of_gate)
+    of_cordon = (CORDON_TOLERATION,) if drains else ()
+    return (*DEFAULT_TOLERATIONS, *of_network, *of_gate, *of_cordon)
 
 
 class Tolerated:
@@ -112,8 +119,9 @@ class EligibilityRules:
     over unchanged nodes costs one dictionary look-up each.
     """
 
-    def __init__(self, template: dict[str, Any], gate: str = "") -> None:
+    def __init__(self, template: dict[str, Any], gate: str = "", drainer: str = "") -> None:
         self.gate = gate  # see gate_of()
+        self.drainer = drainer  # UID of a task with spec.drain, whose own cordons keep it from nothing
         spec = template.get("spec") or {}
         affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
@@ -128,7 +136,8 @@ class EligibilityRules:
         own = list(spec.get("tolerations") or ())
         self._tolerated, owned = Tolerated((*own, *default_tolerations(spec, gate))), Tolerated(own)
         self._any_readiness = owned.has(Taint(NOT_READY, "NoSchedule"))
-        self._any_cordon = owned.has(Taint(UNSCHEDULABLE, "NoSchedule"))
+        # A node that somebody else cordoned is not drained and given back, whatever the template tolerates.
+        self._any_cordon = not drainer and owned.has(Taint(UNSCHEDULABLE, "NoSchedule"))
         self._wanted_special = self._special_of(spec)
         self._checks: tuple[Callable[[Node], Eligibility | None], ...] = (
             self._special,
@@ -220,6 +229,10 @@ class EligibilityRules:
     def _cordoned(self, node: Node) -> Eligibility | None:
         if not node.unschedulable or self._any_cordon:
             return None
+        if self.drainer:
+            if is_cordoned_by(node, self.drainer):
+                return None
+            return Eligibility("blocked", "Cordoned", "somebody else has cordoned the node")
         return Eligibility(
             "blocked", "Cordoned", "the node is cordoned and the template does not tolerate that"
         )

@@ -38,6 +38,7 @@ class NodeSummary(msgspec.Struct, frozen=True):
     stuck: Reports = ()  # active for longer than the progress deadline without running
     unplaced: Reports = ()  # their Pod was given up unscheduled, and none was placed since
     gated: Reports = ()  # nodes with the taint of spec.nodeGate
+    marked: Reports = ()  # nodes that a task has cordoned, or had
     duplicates: tuple[str, ...] = ()
     waiting: Mapping[str, int] = {}  # why active Pods are not running -> how many
     resting: int = 0  # succeeded nodes that hold a slot for minSuccessSeconds
@@ -62,12 +63,15 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
     busy: list[NodeReport] = []
     by_state: dict[State, list[NodeReport]] = {state: [] for state in STATES}
     gated: list[NodeReport] = []
+    marked: list[NodeReport] = []
     rules, last_completion = snapshot.eligibility_rules, 0.0
     for report in reports:
         decision, entry = report.decision, report.entry
         counts[decision.state] += 1
         if report.node.taints and rules.gated(report.node):
             gated.append(report)
+        if report.node.cordon:
+            marked.append(report)
         if decision.state not in _AT_REST or _is_busy(report):
             busy.append(report)
             by_state[decision.state].append(report)
@@ -84,7 +88,7 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
         records={r.node.name: r.decision.record for r in busy if r.decision.record is not None},
         deletes=(*(pod for r in deleting for pod in (*r.decision.delete, *r.expired)), *orphans),
         freed_slots=(*(pod for r in deleting if not r.decision.slot for pod in r.decision.delete), *freed),
-        holders=tuple([report for report in busy if report.decision.slot]),
+        holders=tuple([report for report in busy if report.decision.holds_slot]),
         wanting=tuple([report for report in (*pending, *blocked) if report.decision.start]),
         replaced=tuple([pod for r in busy if (pod := r.decision.replace) and not r.decision.start]),
         failed=tuple(by_state["failed"]),
@@ -93,6 +97,7 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
         stuck=tuple([report for report in waiting if snapshot.now >= report.decision.since + deadline]),
         unplaced=tuple([report for report in unplaced if _is_unplaced(snapshot, report)]),
         gated=tuple(gated),
+        marked=tuple(marked),
         duplicates=tuple([report.node.name for report in deleting if report.decision.duplicates]),
         waiting=Counter([report.decision.reason for report in waiting]),
         resting=len([report for report in by_state["succeeded"] if report.decision.slot]),
@@ -109,7 +114,7 @@ def _is_busy(report: NodeReport) -> bool:
     """Whether a node at rest is more than a count."""
     decision = report.decision
     return (
-        decision.slot
+        decision.holds_slot
         or decision.wake > 0.0
         or decision.record is not None
         or report.expires > 0.0

@@ -14,12 +14,14 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.budgets import Allowance
-from caretaker.daemontask.decision import NodeReport
+from caretaker.daemontask.decision import DRAINING, NodeReport
+from caretaker.daemontask.drain import due, releases
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
 from caretaker.daemontask.node_summary import NodeSummary, Reports, earliest, summary_of
 from caretaker.daemontask.pods import Start
+from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
@@ -36,6 +38,9 @@ class Launch(msgspec.Struct, frozen=True):
 
     starts: tuple[Start, ...] = ()  # those of nodes that hold a slot already come first
     assignment: SlotAssignment = SlotAssignment()  # of the starts, once Plan.freed_slots are gone
+    # Of spec.drain: the nodes that have got a slot are cordoned, then drained, before they start.
+    cordons: tuple[Start, ...] = ()
+    drains: Reports = ()
     intents: Mapping[str, Entry] = {}  # node name -> entry that is written before its start, of AtMostOnce
     queued: int = 0  # nodes that only wait for a slot
     replaced: tuple[Pod, ...] = ()  # active, of runs that a newer one replaces
@@ -66,6 +71,9 @@ class Plan(msgspec.Struct, frozen=True):
     shut: tuple[Node, ...] = ()  # nodes that are to lose the taint of spec.nodeGate
     opens: tuple[Node, ...] = ()  # those of them that are tried now
     launch: Launch = Launch()
+    drained: tuple[NodeReport, ...] = ()  # nodes that are drained, or are empty and about to start
+    drains: tuple[NodeReport, ...] = ()  # those of them that are looked at now
+    releases: tuple[Node, ...] = ()  # nodes that lose the task's cordon
     wake: float = 0.0
     more: bool = False  # work is left that needs no event: plan again at once
 
@@ -108,6 +116,9 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
     elif not plan.hold:
         launch = _launch(snapshot, plan, room, len(undeletable))
         given_up = launch.replaced
+    hold = plan.hold or (Reason.HELD_BY_BUDGET if room.width == 0 and room.budget is not None else "")
+    released = releases(snapshot, nodes.marked, hold, gated=plan.rollout.gated)
+    drained, drains = _drains(snapshot, plan, launch, {node.uid for node in released})
     # No Pod twice, and no more deletes than a pass may make.
     deletes = {pod.uid: pod for pod in (*nodes.deletes, *given_up)}
     shut = _shut(nodes)
@@ -124,6 +135,9 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
         shut=shut,
         opens=tuple(opens[:BATCH]),
         launch=launch,
+        drained=() if hold else drained,
+        drains=() if hold else tuple(due(snapshot, drains)),
+        releases=_to_try(snapshot, released)[:BATCH],
         # With a new tick nothing starts for the tick before it, nor for it before it is stored.
         wake=snapshot.now if more or tick.taken else wake,
         more=more,
@@ -165,6 +179,12 @@ def _shut(nodes: NodeSummary) -> tuple[Node, ...]:
     return tuple([report.node for report in nodes.gated if report.decision.state == "succeeded"])
 
 
+def _to_try(snapshot: Snapshot, nodes: list[Node]) -> tuple[Node, ...]:
+    """Those whose cordon is taken back now: where that was refused, it is tried again later."""
+    refused, never = snapshot.unreleased, RefusedPod("", 0.0, 0.0)
+    return tuple([node for node in nodes if refused.get(node.uid, never).until <= snapshot.now])
+
+
 def _given_up(snapshot: Snapshot) -> tuple[Pod, ...]:
     """failurePolicy Fail: unplaced Pods are deleted, running ones may finish."""
     pods = (pod for pods in snapshot.pods.values() for pod in pods.values())
@@ -198,16 +218,46 @@ def _launch(snapshot: Snapshot, plan: Plan, room: Room, undeletable: int) -> Lau
     )
     if not assignment.starts or plan.tick.taken:
         return launch
-    starts = _starts(snapshot, plan, assignment)
+    full = len(assignment.starts) == BATCH
+    starts, cordons, drains = _steps(snapshot, assignment)
+    if cordons or drains:
+        assignment = msgspec.structs.replace(assignment, starts=starts, own=len(starts))
     return msgspec.structs.replace(
         launch,
-        starts=starts,
+        starts=(begun := _starts(snapshot, plan, assignment.starts)),
+        cordons=_starts(snapshot, plan, cordons),
+        drains=drains,
         assignment=assignment,
-        intents=_intents(snapshot, starts, assignment),
-        queued=launch.queued - len(starts),
+        intents=_intents(snapshot, begun, assignment),
+        queued=launch.queued - len(starts) - len(cordons) - len(drains),
         budget_boundary=room.budget_boundary,
-        more=len(starts) == BATCH and len(wanting) > BATCH,
+        more=full and len(wanting) > BATCH,
     )
+
+
+def _steps(snapshot: Snapshot, assignment: SlotAssignment) -> tuple[Reports, Reports, Reports]:
+    """Of the nodes that have got a slot (those that start, those that are cordoned, those that are looked at
+    for the first time since they were)."""
+    found = assignment.starts
+    if snapshot.task.spec.drain is None:
+        return found, (), ()
+    cordons = tuple(report for report in found if not report.decision.cordoned)
+    drains = tuple(report for report in found if report.decision.drain)
+    starts = tuple(report for report in found if report.decision.cordoned and not report.decision.drain)
+    return starts, cordons, drains
+
+
+def _drains(
+    snapshot: Snapshot, plan: Plan, launch: Launch, released: Collection[str]
+) -> tuple[Reports, Reports]:
+    """(nodes that are drained or empty, those that are drained) of those that are not released."""
+    if snapshot.task.spec.drain is None:
+        return (), ()
+    held = [r for r in plan.nodes.holders if r.decision.cordoned and r.node.uid not in released]
+    under_way = [report for report in held if report.decision.reason == DRAINING]
+    empty = [report for report in held if report.decision.start and not report.decision.drain]
+    drains = (*under_way, *(report for report in launch.drains if report.node.uid not in released))
+    return (*drains, *empty), drains
 
 
 def _replacing(snapshot: Snapshot, plan: Plan, *, over: bool, wanting: int) -> Launch:
@@ -226,7 +276,7 @@ def _replacing(snapshot: Snapshot, plan: Plan, *, over: bool, wanting: int) -> L
     )
 
 
-def _starts(snapshot: Snapshot, plan: Plan, assignment: SlotAssignment) -> tuple[Start, ...]:
+def _starts(snapshot: Snapshot, plan: Plan, nodes: Reports) -> tuple[Start, ...]:
     inputs = decision_input(snapshot, plan.requests)
     return tuple(
         Start(
@@ -240,7 +290,7 @@ def _starts(snapshot: Snapshot, plan: Plan, assignment: SlotAssignment) -> tuple
             trigger=report.decision.start,
             tick=inputs.tick,
         )
-        for report in assignment.starts
+        for report in nodes
     )
 
 
@@ -259,8 +309,9 @@ def keep_slots(plan: Plan, gone: Collection[str]) -> Plan:
     launch, held = plan.launch, {pod.node_uid for pod in plan.freed_slots if pod.uid not in gone}
     own, others = slots.still_free(launch.assignment, launch.starts, len(held))
     starts = launch.starts[:own] + launch.starts[launch.assignment.own :][:others]
-    queued = launch.queued + len(launch.starts) - len(starts)
-    return with_launch(plan, starts=starts, queued=queued)
+    cordons = () if held else launch.cordons
+    queued = launch.queued + len(launch.starts) - len(starts) + len(launch.cordons) - len(cordons)
+    return with_launch(plan, starts=starts, cordons=cordons, queued=queued)
 
 
 def with_launch(plan: Plan, **changes: Any) -> Plan:

@@ -236,6 +236,11 @@ def _cut(text: str, most: int) -> str:
     return shown
 
 
+def cut_message(text: str) -> str:
+    """As much of it as an entry has room for."""
+    return _cut(text, _MESSAGE)
+
+
 def _count(pod: Pod, policy: PodFailurePolicy | None) -> Count:
     if policy is not None and policy.rules:
         return next((rule.action for rule in policy.rules if _rule_matches(rule, pod)), "Count")

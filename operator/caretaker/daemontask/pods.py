@@ -143,7 +143,8 @@ def _pod_spec(spec: Spec, gate: str, node_name: str, run_key: str, attempt: int 
     if spec.active_deadline_seconds is not None and pod_spec.get("activeDeadlineSeconds") is None:
         pod_spec["activeDeadlineSeconds"] = spec.active_deadline_seconds
     pod_spec["affinity"] = _pin(pod_spec.get("affinity") or {}, node_name)
-    pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *default_tolerations(pod_spec, gate)]
+    ours = default_tolerations(pod_spec, gate, drains=spec.drain is not None)
+    pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *ours]
     for group in ("initContainers", "containers"):
         if pod_spec.get(group):
             pod_spec[group] = [_with_env(c, run_key, attempt) for c in pod_spec[group]]

@@ -16,7 +16,8 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
     may have written; a read from the API server decides.
 
     The plan starts or records there because of a UID or a boot ID that the ledger does not have or cannot
-    show, or deletes a Pod of a node that it does not know.
+    show, or because it takes the node for cordoned by the task; or deletes a Pod of a node that it does not
+    know.
     """
     rebooting = NODE_REBOOT in snapshot.task.spec.rerun_on
     nodes, entries, found = snapshot.nodes, snapshot.ledger.entries, set()
@@ -27,8 +28,9 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
             and entry is not None
             and (entry.node_uid != node.uid or (rebooting and entry.boot_id != node.boot_id))
         )
+        drained = node is not None and bool(node.cordon)
         unreported = record is not None and (record.boot_absorbed or name in snapshot.ledger.corrupt)
-        if other or unreported:
+        if other or unreported or drained:
             found.add(name)
     for pod in plan.deletes:
         name = pod.annotations.get(names.POD_NODE_NAME, "")

@@ -42,8 +42,9 @@ def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) ->
         inputs.deprioritised,
         inputs.namesakes,
         inputs.unstarted,
+        inputs.drains,
     )
-    special = inputs.unplaced.union(*tables)
+    special = inputs.unplaced.union(*tables, inputs.unsure)
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
     for name, node in snapshot.nodes.items():
         entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
@@ -137,6 +138,8 @@ def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> Decision
         version=snapshot.ledger.version,
         unstarted=snapshot.unstarted,
         waiting_since=waiting_since(snapshot.task, snapshot.revision, snapshot.now),
+        drains=snapshot.drains,
+        unsure=snapshot.cordons.unsure,
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
     )
 

@@ -116,9 +116,12 @@ def may_begin(
     """The waiting nodes that may start while failures hold others up: retries; where the rollout is probing,
     one other node, once no node is in the middle of its run."""
     retries = [report for report in wanting if report.decision.failing]
+    drained = [report for report in wanting if report.decision.cordoned and not report.decision.failing]
     busy = any(report.decision.state == "active" or report.decision.failing for report in holders)
     if rollout.gated or busy:
         return retries
+    if drained:  # they have begun
+        return retries + drained
     firsts = [report for report in wanting if not report.decision.failing]
     return retries + sorted(firsts, key=lambda report: turn(snapshot, report))[:1]
 

@@ -19,6 +19,7 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import Allowance, allowance
 from caretaker.daemontask.decision import (
     BACKOFF,
+    CORDONED,
     PREDECESSOR_TERMINATING,
     QUEUED,
     STARTING,
@@ -117,8 +118,11 @@ def paced(assignment: SlotAssignment, allowed: int | None) -> tuple[SlotAssignme
 
 
 def _is_idle(report: NodeReport) -> bool:
-    """Whether the node waits for its next attempt: in its backoff, or after its kubelet rejected the last."""
+    """Whether the node waits for its next attempt: in its backoff, or after its kubelet rejected the last; or
+    is drained."""
     entry, decision = report.entry, report.decision
+    if decision.cordoned and decision.start:
+        return True
     rejected = entry is not None and entry.rejections > 0 and decision.reason == entry.reason
     return decision.reason in _RETRYING or rejected
 
@@ -163,6 +167,8 @@ def all_stuck(snapshot: Snapshot, holders: Sequence[NodeReport]) -> bool:
 def _is_stuck(snapshot: Snapshot, report: NodeReport) -> bool:
     decision, deadline = report.decision, snapshot.task.spec.progress_deadline_seconds
     reason, since = _held_for(decision)
+    if decision.state == "failed" and decision.cordoned:
+        return snapshot.task.spec.drain is not None  # it stays cordoned until somebody has looked
     if not since or snapshot.now < since + deadline:
         return False
     if decision.state == "active":
@@ -180,6 +186,8 @@ def slot_of(report: NodeReport) -> Slot:
     """Why a node holds its slot, since when, and until when where that is known."""
     decision = report.decision
     reason, since = _held_for(decision)
+    if decision.cordoned and not decision.slot:  # it holds the slot by its cordon alone
+        return Slot(report.node.name, CORDONED, format_time(since) if since else None)
     if reason in _ORDINARY:
         return Slot(report.node.name, RUNNING, format_time(since))
     return Slot(

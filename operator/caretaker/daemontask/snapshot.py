@@ -6,7 +6,8 @@ import msgspec
 
 from caretaker.api.daemontask import DaemonTask, FormerRevision
 from caretaker.api.objects import Node, Pod
-from caretaker.daemontask.decision import DecisionCache
+from caretaker.daemontask.cordon import Cordons
+from caretaker.daemontask.decision import DecisionCache, DrainView
 from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
@@ -42,6 +43,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     refused: Mapping[str, RefusedPod] = {}  # node UID -> why the API server created no Pod for it
     refused_until: float = 0.0  # no Pod is created for any node: one is tried then; 0 = Pods are created
     gates: GatePacing = GatePacing()  # why nodes keep the taint of spec.nodeGate
+    drains: Mapping[str, DrainView] = {}  # node UID -> how far it is drained
+    cordons: Cordons = Cordons()  # those that could not be set
+    unreleased: Mapping[str, RefusedPod] = {}  # node UID -> why it keeps the cordon of spec.drain
     deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
     undeletable: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up

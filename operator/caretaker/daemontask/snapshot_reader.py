@@ -18,7 +18,7 @@ import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
-from caretaker.api.daemontask import DaemonTask, gate_of
+from caretaker.api.daemontask import DaemonTask, drainer_of, gate_of
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
 from caretaker.daemontask.losses import expected
@@ -61,7 +61,9 @@ def _of_task(task: DaemonTask, invalid: str) -> dict[str, Any]:
         "task": task,
         "revision": revision,
         "former": former,
-        "eligibility_rules": EligibilityRules(task.spec.template, gate_of(task.metadata, task.spec)),
+        "eligibility_rules": EligibilityRules(
+            task.spec.template, gate_of(task.metadata, task.spec), drainer_of(task.metadata, task.spec)
+        ),
         "invalid": invalid or reported_invalid(task),
     }
 

@@ -246,6 +246,5 @@ def requeue_after(plan: Plan, outcome: Outcome, *, planned: float, now: float) -
     wakes = [at for at in (plan.wake, flush_at) if at and (at > planned or not (flush_at or held))]
     if plan.launch.paced_at and not held:
         wakes.append(plan.launch.paced_at)
-    if outcome.open_at:
-        wakes.append(outcome.open_at)
+    wakes += [at for at in (outcome.open_at, outcome.drain_at) if at]
     return max(min(wakes) - now, MIN_DELAY) if wakes else None

@@ -17,11 +17,12 @@ from caretaker.api.conditions import Reason
 from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.bulk import FREE, Bulk, PassTurn
-from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX, DecisionCache
+from caretaker.daemontask.cordon import Cordons
+from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX, DecisionCache, DrainView
 from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
-from caretaker.daemontask.refused_pods import Pacing
+from caretaker.daemontask.refused_pods import Pacing, RefusedPods
 from caretaker.daemontask.retention import Absence
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import PodsByNode, Snapshot, WriteRefusal
@@ -140,6 +141,9 @@ class TaskState:
         self.ledger = LedgerSession({} if unstarted is None else unstarted)
         self.pacing = Pacing()
         self.gates = GatePacing()
+        self.unreleased = RefusedPods()  # nodes that keep the cordon of spec.drain
+        self.drains: dict[str, DrainView] = {}  # node UID -> how far it is drained
+        self.cordons = Cordons()  # those that could not be set
         self.creation = Creation()
         self.order = Order()
         self.deletions = Deletions()
@@ -239,6 +243,10 @@ class TaskState:
         ):
             table.pop(node.uid, None)
         self.pacing.refused_pods.forget(node.uid)
+        self.unreleased.forget(node.uid)
+        self.drains.pop(node.uid, None)
+        unsure = {uid: at for uid, at in self.cordons.unsure.items() if uid != node.uid}
+        self.cordons = msgspec.structs.replace(self.cordons, unsure=unsure)
         self._forget_conflicts((node.uid,))
         deletions.ended = {uid: pod for uid, pod in deletions.ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)

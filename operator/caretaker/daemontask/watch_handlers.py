@@ -11,6 +11,7 @@ import msgspec
 
 from caretaker.api.names import LABEL_REVISION, LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.cordon import mark_of
 from caretaker.daemontask.resource import KIND
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
@@ -40,12 +41,14 @@ class WatchHandlers:
         pods: Store[Pod],
         on_key: Enqueue,
         scale: float = 1.0,
+        namespace: str = "",
     ) -> None:
         self.nodes: dict[str, Node] = {}
         self.node_store = nodes
         self.task_states = task_states
         self._on_key = on_key
         self._scale = scale
+        self._namespace = namespace  # the one that the operator works in; "" = all
         nodes.subscribe(self._node_changed)
         pods.subscribe(self._pod_changed)
 
@@ -54,12 +57,25 @@ class WatchHandlers:
             self.nodes[new.name] = self._dated(old, new)
         elif old is not None:
             self.nodes.pop(old.name, None)
+        self._marked(old, new)
         for key, state in self.task_states.items():
             if _concerns(state, old, new):
                 large = self.task_states.pass_turn(key).large
                 self._on_key(key, urgent=not large and _may_start(state, new), patient=large)
             if new is None and old is not None:
                 state.node_gone(old)
+
+    def _marked(self, old: Node | None, new: Node | None) -> None:
+        """The cordon of a task came, changed or ended: the task may not exist any more."""
+        marks = [
+            (n.uid, n.unschedulable, n.cordon) if n is not None and n.cordon else None for n in (old, new)
+        ]
+        if marks[0] == marks[1]:
+            return
+        for node in (old, new):
+            mark = mark_of(node) if node is not None else None
+            if mark is not None and self._namespace in ("", mark.namespace):
+                self._on_key(Key(KIND, mark.namespace, mark.name), urgent=True)
 
     def _dated(self, old: Node | None, new: Node) -> Node:
         """The node, Ready or not since it was seen to become so, where its kubelet's time is not close to
@@ -79,8 +95,11 @@ class WatchHandlers:
             return
         key = Key(KIND, pod.namespace, task)
         state = self.task_states.find(key)
-        if state is None:
-            return  # not looked at yet
+        if state is None:  # not looked at yet, or gone: then its cordons may wait for the end of the run
+            node = self.nodes.get(pod.annotations.get(POD_NODE_NAME, ""))
+            if node is not None and node.cordon and (new is None or new.terminal):
+                self._on_key(key)
+            return
         if state.uid != pod.owner_uid:
             self._on_key(key)  # of an earlier task of this name: a node may wait for it
             return

@@ -31,10 +31,10 @@ class Targets(DaemonTaskKind):
 
     ecs: EcsTarget  # set by make()
 
-    def forget(self, key: Key) -> None:
+    async def forget(self, key: Key) -> None:
         """The task is gone."""
-        super().forget(key)
         self.ecs.forget(key)
+        await super().forget(key)
 
     async def stop(self) -> None:
         """Another process may lead from now on."""
@@ -53,6 +53,7 @@ class Targets(DaemonTaskKind):
         if seconds := self._task_states.pass_turn(key).read(size_of(raw), time.monotonic()):
             raise Postponed(seconds)
         if has_ecs(raw):
+            await self.release(key)  # of an earlier task of this name
             return await self.ecs.gather(key, *read_ecs(raw))
         return await super().gather(key, raw)
 
@@ -71,9 +72,12 @@ def make(context: Context) -> Targets:
     """The kind, with its handlers subscribed to the stores."""
     pods, scale = context.store(PODS), context.scale
     metrics = DaemonTaskMetrics(context.metrics.registry)
-    watched = WatchHandlers(TaskStates(), context.store(NODES), pods, context.queue.add, scale)
-    kind = Targets(context.client, watched, pods, metrics, scale)
+    watched = WatchHandlers(
+        TaskStates(), context.store(NODES), pods, context.queue.add, scale, context.settings.namespace or ""
+    )
+    kind = Targets(context.client, watched, pods, metrics, scale, context.settings.operator_namespace)
     kind.unseen = context.unseen
+    kind.later = context.queue.add_after
     kind.ecs = EcsTarget(context.aws, context.settings.aws_grants, metrics, context.queue.add, scale)
     return kind
 

@@ -27,6 +27,8 @@ ROBOT = {
     "resourceNames": ["robot"],
     "verbs": ["impersonate"],
 }
+EVICT = {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
+NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
 KEYS = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["keys"], "verbs": ["get"]}
 BINDINGS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -185,14 +187,40 @@ async def test_an_author_needs_the_rights_that_the_effect_needs(
             await accepted(place, joe, resource)
 
 
-async def accepted(place: Place, client: Admin, resource: Json) -> None:
-    """Return once it is; rights act some moments after they were given."""
+async def test_an_author_who_drains_needs_the_rights_to_evict_everywhere_and_to_patch_nodes(
+    place: Place,
+) -> None:
+    """Rights in his own namespace are not enough: the pods of a node are of all namespaces."""
+    task = body("DaemonTask", {"template": pod(), "parallelism": 1, "drain": {}})
+    roles, bindings, name = path("clusterroles"), path("clusterrolebindings"), f"drain-{place.namespace}"
+    subject = {"apiGroup": RBAC, "kind": "User", "name": "jane"}
+    async with await place.user(PODS, EVICT, NODES) as jane:
+        with pytest.raises(ApiError, match="you may not create pods/eviction in all namespaces"):
+            await accepted(place, jane, task, until="pods/eviction")
+        await place.admin.create(roles, {"metadata": {"name": name}, "rules": [EVICT]})
+        ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+        await place.admin.create(
+            bindings, {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
+        )
+        try:
+            with pytest.raises(ApiError, match="you may not patch nodes"):
+                await accepted(place, jane, task, until="patch nodes")
+            await place.admin.patch(f"{roles}/{name}", {"rules": [EVICT, NODES]})
+            await accepted(place, jane, task)
+        finally:
+            await place.admin.delete(f"{bindings}/{name}")
+            await place.admin.delete(f"{roles}/{name}")
+
+
+async def accepted(place: Place, client: Admin, resource: Json, until: str = "") -> None:
+    """Return once it is; rights act some moments after they were given. Raises a refusal with the words
+    `until`."""
     async with asyncio.timeout(30):
         while True:
             try:
                 return await place.write(client, resource)
             except ApiError as error:
-                if "ValidatingAdmissionPolicy" not in error.message:
+                if "ValidatingAdmissionPolicy" not in error.message or (until and until in error.message):
                     raise
             await asyncio.sleep(0.1)
 

@@ -26,6 +26,7 @@ RULES: list[dict[str, Any]] = [
     {"apiGroups": ["caretaker.dev"], "resources": ["daemontasks/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
 ]
@@ -150,6 +151,42 @@ async def test_without_the_right_to_patch_nodes_the_task_is_done_and_the_grant_o
     found = await task.when(lambda t: t["status"]["nodeGate"]["gatedNodes"] == 0)
     assert not condition(found, "Degraded")
     await world.until(lambda: not restricted.missing("patch", "nodes"))
+
+
+async def test_without_the_right_to_patch_nodes_none_is_drained_until_it_is_granted(
+    world: World, restricted: Restricted
+) -> None:
+    """As by default: the chart grants it with drain.enabled only."""
+    await restricted.deny("patch", "nodes")
+    names = await world.join(2)
+    task = await world.task(drain={}, parallelism=1)
+    found = await task.when(lambda t: stands(t, "Degraded", reason="DrainRefused"))
+    assert 'cannot patch resource "nodes"' in condition(found, "Degraded")["message"]
+    assert "drain.enabled" in condition(found, "Degraded")["message"]
+    assert not world.kubelet.ran
+    await restricted.grant()
+    await task.done(2)
+    for name in names:
+        await world.admin.wait_for(path("nodes", name=name), lambda n: not n["spec"].get("unschedulable"))
+
+
+async def test_a_right_to_patch_nodes_that_goes_while_one_is_cordoned_is_told_and_the_grant_gives_it_back(
+    world: World, restricted: Restricted
+) -> None:
+    (name,) = await world.join()
+    world.kubelet.default = HOLD
+    task = await world.task(drain={}, parallelism=1)
+    await task.running()
+    await restricted.deny("patch", "nodes")
+    await world.kubelet.finish(name)
+    found = await task.when(lambda t: stands(t, "Degraded", reason="DrainRefused"))
+    message = condition(found, "Degraded")["message"]
+    assert name in message
+    assert "drain.enabled" in message
+    await task.event("DrainRefused")
+    await restricted.grant()
+    await world.admin.wait_for(path("nodes", name=name), lambda n: not n["spec"].get("unschedulable"))
+    await task.when(lambda t: not condition(t, "Degraded"))
 
 
 async def test_without_the_right_to_write_the_ledger_nothing_new_starts_and_the_grant_mends_it(

@@ -24,6 +24,11 @@ def gated(state: str) -> str:
     return series("caretaker_daemontask_gated_nodes", TASK, state=state)
 
 
+def cordoned(state: str) -> str:
+    """Nodes that a DaemonTask has cordoned."""
+    return series("caretaker_daemontask_cordoned_nodes", TASK, state=state)
+
+
 LATE: Final = task("Progressing", "ProgressDeadlineExceeded")
 PROGRESSING: Final = task("Progressing", "RollingOut")
 
@@ -158,6 +163,23 @@ CASES: Final[Cases] = {
             "50m",
         ),
         "another node has failed, which has no taint": Case({nodes("failed"): "1x30"}, "20m"),
+    },
+    "DaemonTaskNodesCordoned": {
+        "a node has failed": Case({cordoned("failed"): "1x60", cordoned("active"): "1x60"}, "31m", BY_TASK),
+        "the operator may not uncordon": Case(
+            {cordoned("succeeded"): "3x60", task("Degraded", "DrainRefused"): "1x60"}, "31m", BY_TASK
+        ),
+        "the task is paused between two attempts": Case(
+            {cordoned("pending"): "1x60", task("Progressing", "Paused"): "0x60"}, "31m", BY_TASK
+        ),
+        "nodes are drained and run one after the other": Case(
+            {
+                cordoned("active"): "2x90",
+                cordoned("succeeded"): "1x90",
+                task("Progressing", "RollingOut"): "1x90",
+            },
+            "80m",
+        ),
     },
     "DaemonTaskNodesBlocked": {
         "a node of three is NotReady for long": Case(

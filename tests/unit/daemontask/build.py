@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.daemontask import DaemonTask, Spec, Status, gate_of
+from caretaker.api.daemontask import DaemonTask, Spec, Status, drainer_of, gate_of
 from caretaker.api.objects import ContainerEnd, Node, Pod, Taint, WireMeta
 from caretaker.daemontask.decision import DecisionInput
 from caretaker.daemontask.ledger import Entry, Ledger
@@ -122,7 +122,9 @@ def snapshot(
     base = Snapshot(
         task=of,
         revision=REVISION if of.spec.template is TEMPLATE else revision_of(of.spec),
-        eligibility_rules=EligibilityRules(of.spec.template, gate_of(of.metadata, of.spec)),
+        eligibility_rules=EligibilityRules(
+            of.spec.template, gate_of(of.metadata, of.spec), drainer_of(of.metadata, of.spec)
+        ),
         nodes={n.name: n for n in nodes},
         pods=index,
         ledger=Ledger(

@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.api.objects import Pod
 from caretaker.daemontask.apply import Applier
+from caretaker.daemontask.cordon_control import CordonControl
+from caretaker.daemontask.drain_control import DrainControl
 from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.plan import plan
@@ -33,7 +35,10 @@ class Pass:
         gates.state.ledger.shards = shards
         control = GateControl(server, gates.store, 1.0)  # type: ignore[arg-type]
         pod_control = PodControl(server, Store[Pod](), 1.0)  # type: ignore[arg-type]
-        self.applier = Applier(pod_control, control, DaemonTaskMetrics(CollectorRegistry()), 1.0)
+        metrics = DaemonTaskMetrics(CollectorRegistry())
+        cordons = CordonControl(server, gates.store, 1.0)  # type: ignore[arg-type]
+        drains = DrainControl(server, metrics, 1.0)  # type: ignore[arg-type]
+        self.applier = Applier(pod_control, control, cordons, drains, metrics, 1.0)
 
     def run(self) -> Outcome:
         return asyncio.run(self.applier.apply(self.found, plan(self.found), self.gates.state))

@@ -15,10 +15,31 @@ from caretaker.daemontask.watch_handlers import SLOW, WatchHandlers
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
 from fuzz.cost import seconds
-from unit.daemontask.build import UID, node, pod
+from unit.daemontask.build import UID, node, pod, succeeded
 
 A = node("a")
 KEY = Key("DaemonTask", "default", "task")
+
+
+@pytest.mark.parametrize(("served", "passes"), [("", 1), ("default", 1), ("other", 0)])
+def test_a_mark_brings_a_pass_of_its_task_where_its_namespace_is_served(served: str, passes: int) -> None:
+    nodes, keys = Store[Node](), list[Key]()
+    WatchHandlers(TaskStates(), nodes, Store[Pod](), lambda key, **_: keys.append(key), namespace=served)
+    marked = f"default/task/{UID}/2026-01-01T00:00:00Z"
+    nodes.observe_write(node("a", unschedulable=True, cordon=marked), 1)
+    nodes.observe_write(node("a", unschedulable=True, cordon=marked, boot_id="another"), 2)
+    assert keys == [KEY] * passes
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_end_of_a_pod_brings_a_pass_of_a_task_that_is_gone_and_has_its_node_cordoned(ended: bool) -> None:
+    nodes, pods, keys = Store[Node](), Store[Pod](), list[Key]()
+    WatchHandlers(TaskStates(), nodes, pods, lambda key, **_: keys.append(key))
+    nodes.observe_write(node("a", unschedulable=True, cordon=f"default/task/{UID}/2026-01-01T00:00:00Z"), 1)
+    keys.clear()
+    of = node("a")
+    pods.observe_write(succeeded(of) if ended else pod(of), 1)
+    assert keys == [KEY] * ended
 
 
 @pytest.mark.parametrize(

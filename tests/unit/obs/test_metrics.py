@@ -15,6 +15,8 @@ from testing.operator import Samples, parse_metrics
 EXPECTED = {
     "caretaker_daemontask_nodes": ("gauge", "namespace,name,state"),
     "caretaker_daemontask_gated_nodes": ("gauge", "namespace,name,state"),
+    "caretaker_daemontask_cordoned_nodes": ("gauge", "namespace,name,state"),
+    "caretaker_daemontask_evictions_total": ("counter", "result"),
     "caretaker_daemontask_result": ("gauge", "namespace,name,result,unit,statistic"),
     "caretaker_daemontask_run_duration_seconds": ("histogram", ""),
     "caretaker_daemontask_runs_total": ("counter", "result"),
@@ -145,6 +147,17 @@ def test_gated_nodes_are_shown_by_state_and_go_with_the_task(metrics: AllMetrics
     metrics.daemontask.forget("ns", "t")
     assert list(shown()) == ['caretaker_daemontask_gated_nodes{name="u",namespace="ns",state="failed"}']
     metrics.daemontask.clear()
+    assert not shown()
+
+
+def test_cordoned_nodes_are_shown_by_state_and_go_with_the_task(metrics: AllMetrics) -> None:
+    def shown() -> list[str]:
+        return [k for k in scrape(metrics) if k.startswith("caretaker_daemontask_cordoned_nodes{")]
+
+    metrics.daemontask.set_cordoned("ns", "t", {"active": 2, "failed": 1})
+    metrics.daemontask.set_cordoned("ns", "t", {"active": 1})
+    assert shown() == ['caretaker_daemontask_cordoned_nodes{name="t",namespace="ns",state="active"}']
+    metrics.daemontask.forget("ns", "t")
     assert not shown()
 
 

@@ -3,9 +3,16 @@
 {{- define "caretaker.daemontasks.cluster" }}
 # get: to be sure before a second run, where a node seems to have been replaced, rebooted or deleted.
 - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
-{{- if .Values.nodeGate.enabled }}
-# For spec.nodeGate. The admission policy allows no more than to remove its taints.
+{{- if or .Values.nodeGate.enabled .Values.drain.enabled }}
+# For spec.nodeGate and spec.drain. The admission policy allows no more than to remove its taints, and its own cordons.
 - {apiGroups: [""], resources: [nodes], verbs: [patch]}
+{{- end }}
+{{- if .Values.drain.enabled }}
+# For spec.drain: the pods of a node, of whatever namespace.
+- {apiGroups: [""], resources: [pods], verbs: [list]}
+- {apiGroups: [""], resources: [pods/eviction], verbs: [create]}
+# To cordon no node without the two rights above.
+- {apiGroups: [authorization.k8s.io], resources: [selfsubjectaccessreviews], verbs: [create]}
 {{- end }}
 {{- end }}
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from caretaker.cli.common import Session, explain
-from caretaker.cli.daemontask.status import calendar_json, calendar_lines, gate_lines
+from caretaker.cli.daemontask.status import calendar_json, calendar_lines, drain_json, drain_lines, gate_lines
 from caretaker.cli.manifest import Document
 from caretaker.cli.plan import Planned, PlanOptions, Proposal, noted, propose
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, age, coloured, counts, cut, number, one_line, table
@@ -89,6 +89,7 @@ def as_json(proposal: TaskProposal, forecast: Forecast | None) -> dict[str, Any]
         **calendar_json(forecast),
         "waves": forecast.waves,
         "nodeGate": gate_status(forecast.snapshot, forecast.plan),
+        "drain": drain_json(forecast),
         "podsToDelete": len(forecast.plan.deletes),
         "nodes": [_node_json(proposal, forecast, report) for report in forecast.reports.values()],
     }
@@ -129,13 +130,17 @@ def as_text(proposal: TaskProposal, forecast: Forecast | None, *, wide: bool) ->
     return [
         f"{head}: {_kind_of_change(_old_revision(proposal), forecast.snapshot.revision)}",
         f"  {_summary(forecast)}",
-        *(f"  {line}" for line in (*calendar_lines(forecast), *gate_lines(forecast))),
+        *(f"  {line}" for line in _more_lines(forecast)),
         *notes,
         "",
         *coloured(_groups(forecast)),
         "",
         *coloured(_rows(proposal, forecast, wide=wide)),
     ]
+
+
+def _more_lines(forecast: Forecast) -> list[str]:
+    return [*calendar_lines(forecast), *gate_lines(forecast), *drain_lines(forecast)]
 
 
 def _kind_of_change(old: str, revision: str) -> str:

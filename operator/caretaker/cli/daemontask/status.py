@@ -60,6 +60,7 @@ ADVICE: Final = {
     Reason.POD_CREATION_REFUSED: "raise the quota or satisfy the policy; it is tried again by itself",
     Reason.POD_DELETION_REFUSED: "let the policy or webhook named let go of the Pod; it is tried again",
     Reason.GATE_REFUSED: "see to the right, policy or webhook that is named; it is tried again by itself",
+    Reason.DRAIN_REFUSED: "see to the right, policy or webhook that is named; it is tried again by itself",
     Reason.PERMISSION_DENIED: "give the operator's role the verb that is named",
     Reason.INVALID_RESULTS: "fix the program or spec.results, then caretaker rerun {name}",
     Reason.INVALID_ANNOTATION: "correct or remove the annotation; it is ignored",
@@ -107,6 +108,7 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
         "scheduleHistory": task.status.schedule_history,
         "slots": None if plan.width is None else {"width": plan.width, "held": len(plan.nodes.holders)},
         "nodeGate": gate_status(forecast.snapshot, plan),
+        "drain": drain_json(forecast),
         "conditions": task.status.conditions,
         "results": plan.results.results,
         "resultErrors": plan.results.errors,
@@ -144,7 +146,7 @@ def as_text(forecast: Forecast, wide: bool) -> list[str]:
     if sys.stdout.isatty() and (plan.nodes.counts["active"] or forecast.turns):
         head.append(text.bar(plan.nodes.counts))
     head += ready_line(task.status.conditions, snapshot.now)
-    head += [*calendar_lines(forecast), *_slots(forecast), *gate_lines(forecast)]
+    head += [*calendar_lines(forecast), *_slots(forecast), *gate_lines(forecast), *drain_lines(forecast)]
     head += diagnostics(task, snapshot.ledger, plan.requests.refused)
     states = sorted(
         (forecast.state_of(name) for name in forecast.reports),
@@ -210,6 +212,23 @@ def gate_lines(forecast: Forecast) -> list[str]:
         else ""
     )
     return [f"gate {found.taint}: {number(found.gated_nodes, 'node')} with this taint{keep}"]
+
+
+def drain_json(forecast: Forecast) -> dict[str, Any] | None:
+    """The nodes that the task has cordoned, and how many it may have at a time."""
+    cordoned = sorted(r.node.name for r in forecast.plan.nodes.marked if r.decision.cordoned)
+    drains = forecast.snapshot.task.spec.drain is not None
+    if not (drains or cordoned):
+        return None
+    return {"cordoned": cordoned, "most": forecast.room.beyond if drains else None}
+
+
+def drain_lines(forecast: Forecast) -> list[str]:
+    """drain_json() in a line."""
+    if (found := drain_json(forecast)) is None:
+        return []
+    most = f", {found['most']} at once at most" if found["most"] is not None else ""
+    return [f"drain: {number(len(found['cordoned']), 'node')} cordoned by the task{most}"]
 
 
 def diagnostics(task: DaemonTask, ledger: Ledger = _NOTHING_LOST, refused: str = "") -> list[str]:

@@ -1,0 +1,264 @@
+"""No node is cordoned before its Pod is admissible and evictions are allowed; an unanswered cordon counts."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.daemontask import Drain
+from caretaker.api.objects import Node, WireNode
+from caretaker.daemontask.cordon_control import CordonControl
+from caretaker.daemontask.plan import plan
+from caretaker.daemontask.task_state import TaskState
+from caretaker.kube.errors import ApiError
+from caretaker.kube.store import Store
+from caretaker.runtime.work_queue import Key
+from unit.daemontask.build import UID, snapshot, task
+
+MARK = "caretaker.dev/cordoned-by"
+CORDONED = f"default/task/{UID}/1970-01-12T13:45:40Z"
+QUOTA = ApiError(403, "Forbidden", 'pods "p" is forbidden: exceeded quota')
+LOST = ApiError(0, "Timeout", "no answer")
+
+
+class Server:
+    """Nodes with resourceVersions; creates and patches have the answers that a test sets."""
+
+    def __init__(self, *names: str) -> None:
+        self.nodes = {name: {"unschedulable": False, "mark": "", "version": 1} for name in names}
+        self.asked: list[str] = []
+        self.dry_run: ApiError | None = None
+        self.patches: list[ApiError | None] = []  # the answers of the next ones; then they succeed
+        self.late: list[tuple[str, Mapping[str, Any]]] = []  # requests that may still be executed
+        self.rights = {"patch": True, "list": True, "create": True}
+        self.reads: ApiError | None = None
+
+    def wire(self, name: str) -> WireNode:
+        of = self.nodes[name]
+        meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(of["version"])}
+        body = {
+            "metadata": {**meta, "annotations": {MARK: of["mark"]} if of["mark"] else {}},
+            "spec": {"unschedulable": of["unschedulable"]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }
+        return msgspec.convert(body, WireNode)
+
+    async def create(self, at: str, body: Any, kind: Any, params: Any = None) -> Any:
+        if at.endswith("selfsubjectaccessreviews"):
+            attributes = body["spec"]["resourceAttributes"]
+            self.asked.append(f"may {attributes['verb']}")
+            return msgspec.convert({"status": {"allowed": self.rights[attributes["verb"]]}}, kind)
+        assert params == {"dryRun": "All"}, "no Pod is created"
+        self.asked.append("dry run")
+        if self.dry_run is not None:
+            raise self.dry_run
+        return b""
+
+    async def patch(self, at: str, body: Mapping[str, Any], _: object) -> WireNode:
+        name = at.rsplit("/", 1)[1]
+        self.asked.append(f"patch {name}")
+        if (error := self.patches.pop(0) if self.patches else None) is not None:
+            self.late.append((name, body))
+            raise error
+        self.execute(name, body)
+        return self.wire(name)
+
+    def execute(self, name: str, body: Mapping[str, Any]) -> None:
+        of, meta = self.nodes[name], body["metadata"]
+        if meta["resourceVersion"] != str(of["version"]):
+            raise ApiError(409, "Conflict", "the object has been modified")
+        of["mark"], of["version"] = meta["annotations"][MARK] or "", of["version"] + 1
+        of["unschedulable"] = bool(body.get("spec", {}).get("unschedulable", of["unschedulable"]))
+
+    async def get(self, at: str, _: object) -> WireNode:
+        if self.reads is not None:
+            raise self.reads
+        return self.wire(at.rsplit("/", 1)[1])
+
+
+class Passes:
+    """Passes of a task that drains one node at a time."""
+
+    def __init__(self, *names: str) -> None:
+        self.server, self.store, self.state = Server(*names), Store[Node](), TaskState(UID)
+        for name in names:
+            self.store.observe_write(self.server.wire(name).record(), 1)
+        client: Any = self.server
+        self.control = CordonControl(client, self.store, 1.0)
+
+    def run(self, **spec: Any) -> float:
+        """Returns when to try again."""
+        refused = self.state.pacing.refused_pods
+        self.state.cordons = msgspec.structs.replace(self.state.cordons, until=0.0)
+        found = snapshot(
+            task(**{"drain": Drain(), "parallelism": 1, **spec}),
+            list(self.store.values()),
+            refused=refused.by_node,
+            refused_until=refused.until,
+            deprioritised=dict(self.state.order.deprioritised),
+            cordons=self.state.cordons,
+        )
+        return asyncio.run(self.control.cordon(found, plan(found).launch.cordons, self.state))
+
+    @property
+    def cordoned(self) -> list[str]:
+        return [name for name, of in self.server.nodes.items() if of["mark"]]
+
+
+def test_the_rights_and_the_pod_are_checked_before_the_cordon() -> None:
+    of = Passes("a")
+    assert not of.run()
+    assert of.server.asked == ["may patch", "may list", "may create", "dry run", "patch a"]
+    assert of.cordoned == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("right", "words"),
+    [
+        ("patch", 'cannot patch resource "nodes"'),
+        ("list", 'cannot list resource "pods"'),
+        ("create", 'cannot create resource "pods/eviction"'),
+    ],
+)
+def test_without_a_right_nothing_is_cordoned_and_the_right_is_named(right: str, words: str) -> None:
+    of = Passes("a", "b")
+    of.server.rights[right] = False
+    assert of.run()
+    assert not of.cordoned
+    assert words in of.state.cordons.message
+    of.server.rights[right] = True
+    of.run()
+    assert of.state.cordons.message == ""
+    assert len(of.cordoned) == 1
+
+
+def test_a_refused_pod_cordons_no_node_however_often_it_is_tried() -> None:
+    of = Passes(*"abcdef")
+    of.server.dry_run = QUOTA
+    for _ in range(30):
+        of.run()
+    assert not of.cordoned
+    assert "exceeded quota" in next(iter(of.state.pacing.refused_pods.by_node.values())).message
+    assert not [one for one in of.server.asked if one.startswith("patch")]
+    of = Passes("a")
+    of.server.dry_run = QUOTA
+    of.run()
+    of.server.dry_run = None
+    uid = "uid-a"
+    assert uid in of.state.pacing.refused_pods.by_node
+    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
+    asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state))
+    assert uid not in of.state.pacing.refused_pods.by_node
+
+
+@pytest.mark.parametrize(
+    "error", [LOST, ApiError(500, "", "etcd"), ApiError(504, "Timeout", "slow"), ApiError(408, "", "")]
+)
+def test_a_cordon_without_an_answer_lets_no_other_node_be_cordoned(error: ApiError) -> None:
+    of = Passes("a", "b", "c")
+    of.server.patches = [error]
+    of.run()
+    assert of.run(suspend=True), "the pass asks to be repeated"
+    of.server.patches = [error]
+    of.run()
+    assert len(of.server.late) == 2
+    name, body = of.server.late[0]
+    of.server.execute(name, body)
+    of.run()
+    of.run()
+    assert of.cordoned == [name]
+    assert not of.state.cordons.unsure
+
+
+def test_after_a_failure_the_next_cordon_waits() -> None:
+    of = Passes("a", "b")
+    of.server.patches = [ApiError(403, "Forbidden", "a policy keeps it")]
+    until = of.run()
+    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()), cordons=of.state.cordons)
+    assert asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state)) == until
+    assert not of.cordoned
+
+
+def test_the_late_request_is_dead_once_the_node_was_written_by_others() -> None:
+    of = Passes("a", "b")
+    of.server.patches = [LOST]
+    of.run()
+    (name, body) = of.server.late[0]
+    of.server.reads = ApiError(503)
+    of.run(suspend=True)
+    assert of.state.cordons.unsure
+    of.server.reads = None
+    of.run(suspend=True)
+    assert of.state.cordons.unsure, "as it was: the request may still come"
+    of.server.nodes[name]["version"] = 9
+    of.run(suspend=True)
+    assert not of.state.cordons.unsure
+    with pytest.raises(ApiError):
+        of.server.execute(name, body)
+
+
+def test_a_node_whose_cordon_is_refused_goes_behind_the_others_and_is_told() -> None:
+    of = Passes("a", "b")
+    of.server.patches = [ApiError(403, "Forbidden", "a policy keeps it")]
+    of.run()
+    assert "a policy keeps it" in of.state.cordons.message
+    assert not of.state.creation.refusal, "no Pod was refused"
+    of.run()
+    assert of.cordoned == [name for name in ("a", "b") if name != of.server.late[0][0]]
+
+
+def marked(busy: bool) -> list[str]:
+    of = Passes("a", "b")
+    for name in ("a", "b"):
+        of.server.nodes[name].update(mark=CORDONED, unschedulable=True, version=2)
+        of.store.observe_write(of.server.wire(name).record(), 2)
+
+    def goes_on(task_uid: str, node_uid: str) -> bool:
+        return busy and (task_uid, node_uid) == (UID, "uid-a")
+
+    asyncio.run(of.control.release_all(Key("DaemonTask", "default", "task"), goes_on))
+    return of.cordoned
+
+
+def test_the_cordons_of_a_task_that_is_gone_end_with_its_runs() -> None:
+    assert marked(busy=False) == []
+    assert marked(busy=True) == ["a"]
+
+
+def test_a_node_that_has_changed_since_the_plan_is_not_cordoned() -> None:
+    of = Passes("a")
+    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
+    of.server.nodes["a"].update(unschedulable=True, version=2)
+    of.store.observe_write(of.server.wire("a").record(), 2)  # a person was quicker, and the store knows
+    asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state))
+    assert not of.cordoned
+    assert of.state.creation.again, "another plan sees the node as it is"
+
+
+def test_a_node_that_is_gone_is_forgotten() -> None:
+    of = Passes("a")
+    of.server.patches = [ApiError(404, "NotFound", "gone")]
+    of.server.reads = ApiError(404, "NotFound", "gone")
+    of.run()
+    assert not list(of.store.values())
+    of = Passes("a")
+    of.server.nodes["a"].update(mark=CORDONED, unschedulable=True, version=2)
+    of.store.observe_write(of.server.wire("a").record(), 2)
+    of.server.patches = [ApiError(404, "NotFound", "gone")]
+    asyncio.run(of.control.release_all(Key("DaemonTask", "default", "task"), lambda *_: False))
+
+
+def test_an_uncordon_that_is_refused_is_told_and_holds_up_no_other() -> None:
+    of = Passes("a", "b")
+    for name in ("a", "b"):
+        of.server.nodes[name].update(mark=CORDONED, unschedulable=True, version=2)
+        of.store.observe_write(of.server.wire(name).record(), 2)
+    of.server.patches = [QUOTA]
+    nodes = list(of.store.values())
+    asyncio.run(of.control.release(nodes, of.state))
+    assert of.cordoned == [nodes[0].name]
+    assert list(of.state.unreleased.by_node) == [nodes[0].uid]
+    asyncio.run(of.control.release(nodes[:1], of.state))
+    assert (of.cordoned, dict(of.state.unreleased.by_node)) == ([], {})
