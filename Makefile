@@ -208,7 +208,7 @@ soak: program doubles ## the random soak tests alone, for MINUTES=1
 	SOAK_MINUTES=$(MINUTES) $(PYTHON) -m pytest tests -m soak --timeout=0 -s $(PYTEST_ARGS)
 
 .PHONY: demo
-demo: program ## see it work on 20 fake nodes, in a minute; KEEP=1 leaves it up, CLUSTER=kind uses kind
+demo: program ## see it work on 20 fake nodes, in a minute and a half; KEEP=1 leaves it up, CLUSTER=kind uses kind
 	@$(PYTHON) -m testbed.demo
 
 .PHONY: demo-down

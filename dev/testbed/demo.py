@@ -1,4 +1,4 @@
-"""`make demo`: the kinds at work on a real control plane with 20 fake nodes, in a minute or so.
+"""`make demo`: the kinds at work on a real control plane with 20 fake nodes, in a minute and a half.
 
     python -m testbed.demo         show it, then leave nothing running
     KEEP=1 ...                     leave it up, and print how to look around

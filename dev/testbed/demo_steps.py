@@ -4,9 +4,11 @@ Inputs: a Stage (cluster, operator, screen). A step that does not show what it p
 Nothing here may be staged beyond what stands in for hardware: pods that fail, nodes that join and reboot.
 """
 
+import asyncio
+import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -27,6 +29,10 @@ STEP_SECONDS: Final = 180.0
 FAILING: Final = "node-07"
 LATE: Final = "node-20"
 REBOOTING: Final = "node-03"
+DRAINED: Final = ("node-10", "node-11")
+POOL: Final = {"demo": "drained"}
+REPLICAS: Final = 3
+LEAST: Final = 2
 
 
 class StepError(Exception):
@@ -189,11 +195,62 @@ async def reboot(stage: Stage) -> str:
     return f"a reboot re-ran {REBOOTING} alone"
 
 
+async def drain(stage: Stage) -> str:
+    """Nodes are drained in turn; a workload keeps the replicas that its PodDisruptionBudget asks for."""
+    admin = stage.admin
+    for name in DRAINED:
+        await admin.patch(path("nodes", name=name), {"metadata": {"labels": POOL}})
+    await admin.apply(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/web", _web())
+    budget = path("poddisruptionbudgets", NAMESPACE, "web")
+    await admin.apply(budget, _budget())
+    await admin.wait_for(
+        budget, lambda found: found.get("status", {}).get("currentHealthy") == REPLICAS, STEP_SECONDS
+    )
+    spec = {"parallelism": 1, "drain": {}}
+    watching = asyncio.create_task(_least_running(admin))
+    try:
+        await stage.apply(_task("patch-nodes", "true", POOL, **spec))
+        await stage.until("patch-nodes", lambda t: _ready(t) and _all_succeeded(t))
+        await admin.wait_for_all(
+            path("nodes"),
+            lambda nodes: not any(one["spec"].get("unschedulable") for one in nodes),
+            STEP_SECONDS,
+        )
+    finally:
+        watching.cancel()
+    least = await watching
+    stage.say(
+        f"web has {REPLICAS} replicas on {len(DRAINED)} nodes and a PodDisruptionBudget of {LEAST};"
+        " patch-nodes has drain: {} and parallelism: 1"
+    )
+    stage.say(
+        "each node in turn was cordoned, emptied, run and uncordoned;"
+        f" at least {least} replicas of web ran throughout"
+    )
+    if least < LEAST:
+        raise StepError(f"{least} replicas of web ran at a time, not {LEAST}")
+    return f"{len(DRAINED)} nodes drained in turn, {least} of {REPLICAS} replicas ran throughout"
+
+
+async def _least_running(admin: Admin) -> int:
+    """The fewest Pods of web that ran at a time, once cancelled."""
+    least = REPLICAS
+    with contextlib.suppress(asyncio.CancelledError):
+        async for pods in admin.states(path("pods", NAMESPACE), labels="app=web"):
+            running = sum(
+                pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+                for pod in pods.values()
+            )
+            least = min(least, running)
+    return least
+
+
 STEPS: Final = (
     Step("every node", "A task runs once on every node (examples/hello.yaml)", every_node),
     Step("failing node", "A node fails, shows, is mended and re-run", failing_node),
     Step("late node", "A node joins later and runs at once", late_node),
     Step("reboot", "A node reboots and runs again (examples/node-reboot-check.yaml)", reboot),
+    Step("drain", "Nodes are drained before they run, within a PodDisruptionBudget", drain),
 )
 
 
@@ -204,17 +261,42 @@ def _example(name: str) -> Json:
 
 def _disk_check() -> Json:
     """One retry, so that the demo does not wait for three."""
-    command = ["sh", "-c", "test $(df -P / | awk 'NR == 2 {print $5}' | tr -d %) -lt 95"]
+    command = "test $(df -P / | awk 'NR == 2 {print $5}' | tr -d %) -lt 95"
+    return _task("disk-check", command, backoffLimit=1)
+
+
+def _task(name: str, command: str, nodes: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    container = {"name": "main", "image": "busybox:1.37", "command": ["sh", "-c", command]}
     return {
         "apiVersion": "caretaker.dev/v1alpha1",
         "kind": "DaemonTask",
-        "metadata": {"name": "disk-check"},
-        "spec": {
-            "backoffLimit": 1,
-            "template": {
-                "spec": {"containers": [{"name": "check", "image": "busybox:1.37", "command": command}]}
-            },
-        },
+        "metadata": {"name": name},
+        "spec": {**spec, "template": {"spec": {"nodeSelector": nodes, "containers": [container]}}},
+    }
+
+
+def _web() -> Json:
+    labels = {"app": "web"}
+    pod = {
+        "nodeSelector": POOL,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": "main", "image": "nginx:1.29"}],
+    }
+    template = {"metadata": {"labels": labels, "annotations": steer.behaviour("run-on")}, "spec": pod}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": REPLICAS, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def _budget() -> Json:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web"},
+        "spec": {"minAvailable": LEAST, "selector": {"matchLabels": {"app": "web"}}},
     }
 
 

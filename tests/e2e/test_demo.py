@@ -235,6 +235,7 @@ def test_it_shows_every_step_and_stays_up_when_asked(whole: tuple[Demo, Started]
     assert re.search(r"failedNodes: node-07, 2 attempts, exit code 1: / is 97% full", text)
     assert re.search(r"node-20 joined: its pod was there (\d+|less than 5) ms after it was Ready", text)
     assert "it ran again (2 runs), the other 20 nodes did not" in text
+    assert "emptied, run and uncordoned; at least 2 replicas of web ran throughout" in text
     assert "a refresh of everything would cost at most $0.0012 (spec.cost, caretaker status)" in text
     assert re.search(r"mode Audit, nothing is changed: 21 of 21 node\(s\) differ", text)
     assert re.search(r"18 instances of apps have hop limit 2, 2 of builders have 3", text)
@@ -242,9 +243,11 @@ def test_it_shows_every_step_and_stays_up_when_asked(whole: tuple[Demo, Started]
     assert float(slow) >= 0.9
     assert int(quick) < 900
     rows = [
-        line for line in text.splitlines() if re.match(r"(every node|failing node|late node|reboot) ", line)
+        line
+        for line in text.splitlines()
+        if re.match(r"(every node|failing node|late node|reboot|drain) ", line)
     ]
-    assert len(rows) == 4
+    assert len(rows) == 5
 
     commands = re.findall(r"^  (\S*caretaker (?:status|rerun) .*)$", text, re.MULTILINE)
     kubeconfig = re.findall(r"export (KUBECONFIG=\S+)", text)
