@@ -116,7 +116,7 @@ async def test_cloudwatch_is_asked_once_a_day_also_after_kills_and_not_without_s
 async def test_an_operator_that_dies_at_a_call_asks_again_after_a_backoff(
     place: Refreshing, process: OperatorProcess, cloudwatch: CloudWatch
 ) -> None:
-    """Neither never nor at once: what is on record is a call that failed."""
+    """Neither never nor at once: a call that failed is on record."""
     cloudwatch.control.fault("delay", seconds=30)
     resource, share, bucket = await watched(place, cost={})
     put(cloudwatch, bucket, 1_000_000)
@@ -188,8 +188,8 @@ async def test_a_bucket_that_the_spec_names_is_not_asked_for(
     put(cloudwatch, source.bucket, 5)
     gateway = {"shares": {"fileShareARNs": [share]}, "accessPointBuckets": {alias: source.bucket}}
     resource = await place.create(source.queue, cost={}, target={"storageGateway": gateway})
-    told = "CloudWatch is asked only for buckets that Storage Gateway names itself"
-    await resource.when(lambda r: told in condition(r, "CostEstimated").get("message", ""))
+    problem = "CloudWatch is asked only for buckets that Storage Gateway names itself"
+    await resource.when(lambda r: problem in condition(r, "CostEstimated").get("message", ""))
     await place.put(source.bucket, "a/1")
     await resource.caught_up()
     assert cloudwatch.control.calls() == []
@@ -202,7 +202,7 @@ async def test_a_job_or_http_target_has_no_cost(place: Refreshing, admin: Admin)
         await admin.create(path(PLURAL, place.namespace), body)
 
 
-async def test_plan_tells_the_cost_of_a_new_resource(
+async def test_plan_shows_the_cost_of_a_new_resource(
     aws: Aws,
     storage_gateway: StorageGateway,
     cloudwatch: CloudWatch,

@@ -282,7 +282,7 @@ def test_a_count_that_was_made_while_the_clock_was_ahead_puts_no_call_off() -> N
     ids=["an endpoint of the spec", "accessPointBuckets"],
 )
 def test_a_bucket_that_only_the_spec_names_is_never_asked_for(found: Share, how: dict[str, Any]) -> None:
-    """A tenant would learn of others' buckets what his role may read, but he may not."""
+    """A tenant would see counts that the role may read, but the tenant may not."""
     view = viewed(found, counts={MEDIA: MILLION}, **how)
     assert (view.due, the_bucket(view).objects, the_bucket(view).problem) == ({}, None, costs.NOT_ASKED)
 

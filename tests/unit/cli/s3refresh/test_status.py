@@ -294,7 +294,7 @@ class TestCost:
         )
         assert as_json(look(cost=cost))["cost"] == cost
 
-    def test_a_cost_that_is_not_known_is_told(self) -> None:
+    def test_a_cost_that_is_not_known_is_shown_as_such(self) -> None:
         lines = as_text(look(cost=CostStatus((BucketStatus("media", "eu-west-1"),))), wide=False)
         assert "  cost: the cost of a refresh is not known" in lines
 
