@@ -1,16 +1,16 @@
-"""What refreshes cost at most: objects of buckets, requests to S3, prices, and the interval a budget allows.
+"""An estimate of the cost of refreshes: objects of buckets, requests to S3, prices, and a budget's interval.
 
 Pure: times are seconds since the epoch, and arguments. A file gateway lists what it refreshes, 1,000 keys in
 a LIST, and sends a HEAD for each object (AWS re:Post, "Why is the RefreshCache operation taking a long time
 on my file gateway?"). CloudWatch has the objects of a whole bucket once a day, at midnight UTC, a day or two
-late, and counts versions and parts of uploads, too; the number below a prefix is not known. So every estimate
-is an upper bound: each call counts as if it listed the whole bucket.
+late, and counts versions and parts of uploads, too; the number below a prefix is not known. So each refresh
+counts as if it listed the whole bucket, and for a budget as if it named as many folders as can wait.
 """
 
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.s3refresh import MAX_TARGETS, BucketStatus, CostSpec, CostStatus
 from caretaker.api.times import format_time, parse_time
 from caretaker.s3refresh.debounce import CLOCK_SKEW_SECONDS
+from caretaker.s3refresh.folders import MAX_FOLDERS
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 
@@ -71,6 +72,10 @@ class Count(msgspec.Struct, frozen=True):
         wait = min(first * 2.0 ** min(self.failures - 1, 20), longest) * scale if self.failures else DAY
         return self.asked_at + wait
 
+    def counts_at(self, now: float) -> bool:
+        """Whether it was not asked for ahead of now: a clock may have been wrong."""
+        return self.asked_at <= now + CLOCK_SKEW_SECONDS
+
 
 class CostView(msgspec.Struct, frozen=True):
     """The costs of a pass. `due`: buckets that CloudWatch is asked for once `status` stands; `wake`: when the
@@ -91,16 +96,18 @@ def price_of(field: str, text: str) -> Decimal:
     return Decimal(text)
 
 
-def cost_of(objects: int, spec: CostSpec) -> Decimal:
-    """Of one refresh of everything in a bucket. ValueError with the field."""
-    lists, price = -(-objects // KEYS_PER_LIST), price_of("listPrice", spec.list_price)
+def cost_of(objects: int, spec: CostSpec, named: int = 1) -> Decimal:
+    """Of one refresh of everything in a bucket by so many folders, each of which is a LIST at least.
+    ValueError with the field."""
+    lists = max(-(-objects // KEYS_PER_LIST), 1) + named - 1
+    price = price_of("listPrice", spec.list_price)
     return (lists * price + objects * price_of("headPrice", spec.head_price)) / PRICED
 
 
-def known_cost(buckets: Iterable[BucketStatus], spec: CostSpec) -> Decimal | None:
+def known_cost(buckets: Iterable[BucketStatus], spec: CostSpec, named: int = 1) -> Decimal | None:
     """Of one refresh of every target whose bucket is counted; None = none is."""
     known = [
-        cost_of(_within(one.objects, MOST_OBJECTS), spec) * _within(one.targets, MAX_TARGETS)
+        cost_of(_within(one.objects, MOST_OBJECTS), spec, named) * _within(one.targets, MAX_TARGETS)
         for one in buckets
         if one.objects is not None
     ]
@@ -124,31 +131,32 @@ def budget_of(spec: CostSpec) -> Decimal | None:
 
 
 def allowed_interval(spec: CostSpec | None, buckets: Iterable[BucketStatus]) -> float:
-    """Seconds between two calls of a target with which a day costs at most the budget, in whole minutes; 0 =
-    no budget, or no cost is known. It may be longer than a resource can wait."""
+    """Seconds between two refreshes of a target with which a day costs at most the budget, in whole minutes;
+    0 = no budget, or no cost is known; infinite = the budget is less than one refresh of each target."""
     if spec is None or (budget := budget_of(spec)) is None:
         return 0.0
-    cost = known_cost(buckets, spec)
+    cost = known_cost(buckets, spec, MAX_FOLDERS)
     if not cost:
         return 0.0
-    return math.ceil(cost * DAY / 60 / budget) * 60.0 if budget else math.inf
+    refreshes = int(budget // cost)
+    return math.ceil(DAY / 60 / refreshes) * 60.0 if refreshes else math.inf
 
 
 def widened(
     options: DebounceOptions, spec: CostSpec | None, status: CostStatus | None, scale: float = 1.0
 ) -> DebounceOptions:
-    """The options with the interval that the budget allows, if that is longer, and at most a day. ValueError
-    with the field, also without a count."""
+    """The options with the interval that the budget allows, at most a day. ValueError with the field, also
+    without a count."""
     if spec is None:
         return options
     cost_of(0, spec)
     interval = min(allowed_interval(spec, status.buckets if status is not None else ()), LONGEST_INTERVAL)
-    return replace(options, min_interval=max(options.min_interval, interval * scale))
+    return replace(options, budget_interval=interval * scale)
 
 
 def money(amount: Decimal) -> str:
-    """0.4050"""
-    return f"{amount:.4f}"
+    """0.4050, rounded up."""
+    return str(amount.quantize(Decimal("0.0001"), ROUND_UP))
 
 
 def duration_text(interval: float) -> str:
@@ -162,12 +170,11 @@ def duration_text(interval: float) -> str:
 
 def decode(status: BucketStatus, now: float) -> Count:
     """A count on record. One that was asked for ahead of now counts as never asked for."""
-    asked_at = parse_time(status.asked_at) or 0.0
-    if asked_at > now + CLOCK_SKEW_SECONDS:
-        asked_at = 0.0
     objects = None if status.objects is None else _within(status.objects, MOST_OBJECTS)
     failures = _within(status.failures, MOST_FAILURES)
-    return Count(asked_at, objects, parse_time(status.counted_at) or 0.0, failures, status.problem)
+    asked_at, counted_at = parse_time(status.asked_at) or 0.0, parse_time(status.counted_at) or 0.0
+    found = Count(asked_at, objects, counted_at, failures, status.problem)
+    return found if found.counts_at(now) else replace(found, asked_at=0.0)
 
 
 def encode(place: Place, targets: int, count: Count, now: float) -> BucketStatus:
@@ -188,16 +195,14 @@ def encode(place: Place, targets: int, count: Count, now: float) -> BucketStatus
     )
 
 
-def newer(old: Count, found: Count | None) -> Count:
-    """The later of the two; but an answer counts for its day, before a call that is not answered. One without
-    objects after a failure keeps those of the other."""
-    if found is None:
+def newer(old: Count, found: Count | None, now: float, scale: float = 1.0) -> Count:
+    """The later of the two; but the end of a call counts until the next one is due, before a call without an
+    end. One without objects keeps those of the other."""
+    if found is None or not found.counts_at(now):
         return old
-    if old.failures and not found.failures and found.due_at() > old.asked_at:
-        return found
-    if found.asked_at < old.asked_at:
+    if found.asked_at < old.asked_at and not (old.failures and found.due_at(scale) > old.asked_at):
         return old
-    if found.failures and found.objects is None:
+    if found.objects is None:
         return replace(found, objects=old.objects, counted_at=old.counted_at)
     return found
 
@@ -220,7 +225,8 @@ class CostInput(msgspec.Struct, frozen=True):
 
 
 def view_of(inputs: CostInput, shares: Iterable[Share], found: Callable[[Place], Count | None]) -> CostView:
-    """The costs of targets as they are found now. `found`: the counts that this process knows.
+    """The costs of targets as they are found now. `found`: the counts that this process knows, for buckets
+    that the service names: a share that is not ready may have its bucket from the record.
 
     A due bucket is recorded as one whose call failed: if its answer is lost, the next call is one after a
     failure."""
@@ -238,13 +244,18 @@ def view_of(inputs: CostInput, shares: Iterable[Share], found: Callable[[Place],
             buckets.append(encode(place, len(some), Count(problem=NOT_ASKED), now))
             continue
         old = decode(recorded[place], now) if place in recorded else Count(problem=NOT_ANSWERED)
-        count = newer(old, found(place))
-        if count.due_at(scale) <= now and any(share.ready for share in some):
+        ready = any(share.ready for share in some)
+        count = newer(old, found(place), now, scale) if ready else old
+        if count.due_at(scale) <= now and ready:
             count = due[place] = replace(count, asked_at=now, failures=count.failures + 1)
         wakes.append(count.due_at(scale))
         buckets.append(encode(place, len(some), count, now))
     if not inputs.complete:
-        buckets += [one for place, one in recorded.items() if place not in targets]
+        buckets += [
+            encode(place, one.targets, decode(one, now), now)
+            for place, one in recorded.items()
+            if place not in targets
+        ]
     soonest = min((at for at in wakes if at > now), default=0.0)
     return CostView(status_of(inputs.spec, buckets, inputs.own_interval), due, soonest)
 
@@ -279,14 +290,11 @@ def condition_of(spec: CostSpec, status: CostStatus) -> ConditionState:
     if status.min_interval is None:
         return "True", Reason.ESTIMATED, summary(status)
     budget = budget_of(spec)
-    over = allowed_interval(spec, status.buckets) > LONGEST_INTERVAL
-    reason = Reason.OVER_BUDGET if over else Reason.INTERVAL_WIDENED
-    cannot = ", the longest that changes may wait, and a day may cost more" if over else ""
-    return (
-        "True",
-        reason,
-        f"{summary(status)}; maxEstimatedCostPerDay {budget} makes minInterval {status.min_interval}{cannot}",
-    )
+    widened = f"{summary(status)}; maxEstimatedCostPerDay {budget} makes minInterval {status.min_interval}"
+    if not math.isinf(allowed_interval(spec, status.buckets)):
+        return "True", Reason.INTERVAL_WIDENED, widened
+    cannot = "the longest that changes may wait, and a day may cost more: one refresh of each target does"
+    return "True", Reason.OVER_BUDGET, f"{widened}, {cannot}"
 
 
 def _kept(status: CostStatus) -> str:
@@ -298,9 +306,9 @@ def _kept(status: CostStatus) -> str:
 def summary(status: CostStatus) -> str:
     """One line: the cost and the time of a refresh of everything."""
     if status.refresh_cost is None or status.refresh_seconds is None:
-        return "what a refresh costs is not known"
+        return "the cost of a refresh is not known"
     objects = sum((one.objects or 0) * one.targets for one in status.buckets)
     return (
-        f"a refresh of everything costs at most {status.refresh_cost} for {objects} objects, and takes "
-        f"{max(status.refresh_seconds, 1)} s or more; one of folders costs at most as much"
+        f"a refresh of everything costs an estimated {status.refresh_cost} for {objects} objects, and takes "
+        f"{max(status.refresh_seconds, 1)} s or more; one of folders at most a LIST for each folder more"
     )

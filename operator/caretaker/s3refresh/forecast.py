@@ -211,11 +211,15 @@ def _floor(target: TargetState, options: DebounceOptions, now: float) -> Next:
     """The time before which nothing starts; events do not change it."""
     called = min(debounce.called_at(target), now)
     interval = called + options.min_interval if called else 0.0
+    budget = timing.budget_at(target, options, now)
     failure = target.failure
     if failure is not None:
         attempt = min(failure.next_attempt_at, now + debounce.longest_backoff(options))
-        if attempt >= interval:
+        if attempt >= max(interval, budget):
             return Next("Failed", f"the next try after {_failures(failure.count)}: {failure.code}", attempt)
+    if budget > interval:
+        message = f"{_text(options.budget_interval)} (minInterval by the budget) after the last refresh"
+        return Next("MinInterval", message, budget)
     return Next("MinInterval", f"{_text(options.min_interval)} (minInterval) after the last call", interval)
 
 

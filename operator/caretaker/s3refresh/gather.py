@@ -148,8 +148,7 @@ class Reader:
         came = replace(came, requests=await self._requests(key, read))
         cost = self._cost(read, setup, discovery)
         if read.spec is not None:
-            counts = None if read.flushing else cost.status  # a budget holds no resource back that is to go
-            read = replace(read, options=resource.options_of(read.spec, self._of.scale, counts))
+            read = replace(read, options=resource.options_of(read.spec, self._of.scale, cost.status))
         found = self._snapshot(key, read, _state(worker, setup, read), setup, came)
         return replace(found, cost=cost)
 

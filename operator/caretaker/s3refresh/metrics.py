@@ -79,13 +79,13 @@ class S3RefreshMetrics:
 
         self.cost = gauge(
             "caretaker_s3refresh_estimated_refresh_cost",
-            "Cost of one refresh of everything in all targets of a resource with spec.cost, at most, in the "
+            "Estimated cost of one refresh of everything in all targets of a resource with spec.cost, in the "
             "currency of its prices; absent while it is not known.",
             ("namespace", "name"),
         )
         self.interval = gauge(
             "caretaker_s3refresh_min_interval_seconds",
-            "Least time between two calls of a target of a resource with spec.cost, by its budget or "
+            "Least time between two refreshes of a target of a resource with spec.cost, by its budget or "
             "spec.debounce.minInterval.",
             ("namespace", "name"),
         )
@@ -131,7 +131,8 @@ def show(metrics: S3RefreshMetrics, snapshot: Snapshot, plan: Plan) -> None:
     name, queue = (snapshot.read.meta.namespace, snapshot.read.meta.name), snapshot.queue
     dirty = sum(target.dirty is not None for target in plan.targets)
     metrics.show(name, dirty, due(snapshot.plan_input, plan))
-    metrics.costs(name, snapshot.cost.status, snapshot.plan_input.options.min_interval)
+    options = snapshot.plan_input.options
+    metrics.costs(name, snapshot.cost.status, max(options.min_interval, options.budget_interval))
     if queue.checked:
         metrics.messages(name, queue.visible, queue.in_flight, queue.dead_letters or 0)
 
@@ -168,13 +169,14 @@ def count(metrics: S3RefreshMetrics, inputs: PlanInput, plan: Plan, since: int) 
 def due(inputs: PlanInput, plan: Plan) -> float:
     """When the change that waits longest should be refreshed, in seconds since the epoch; 0 = nothing waits.
 
-    Between two calls lies minInterval, even where maxDelay is shorter."""
+    Between two calls lies minInterval, or a budget's, even where maxDelay is shorter."""
     if inputs.suspended:
         return 0.0
     waiting = [
         one.since for target in plan.targets for one in (target.dirty, target.claim) if one is not None
     ]
-    patience = max(inputs.options.max_delay, inputs.options.min_interval)
+    options = inputs.options
+    patience = max(options.max_delay, options.min_interval, options.budget_interval)
     return min(waiting) + patience if waiting else 0.0
 
 

@@ -2,7 +2,8 @@
 
 Inputs: clients, and buckets that are due, on record as asked for. Counts are kept for as long as the process
 lives. A count that was read from a status counts within its namespace alone: a user of another one may have
-written it. It must not delay a pass: a failure is a count, too.
+written it. It must not delay a pass: a failure is a count, too. It must not delay a refresh: at most one of
+the threads for calls to AWS waits for CloudWatch.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import msgspec
 
 from caretaker.api.aws import AwsSpec
 from caretaker.api.s3refresh import CostStatus
-from caretaker.aws.cloudwatch import CloudWatch, MetricDataResult
+from caretaker.aws.cloudwatch import MOST_QUERIES, CloudWatch, MetricDataResult
 from caretaker.aws.errors import AwsError, word
 from caretaker.aws.pages import pages
 from caretaker.runtime.tasks import cancel
@@ -47,9 +48,12 @@ class Signer(msgspec.Struct, frozen=True):
 
 
 class ObjectCounts:
-    """`found()` is what is known, `ask()` makes the calls."""
+    """`found()` is the last count, `ask()` makes the calls. `scale` is for tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, scale: float = 1.0) -> None:
+        self._scale = scale
+        self._one_at_a_time = asyncio.Lock()
+        self._next: dict[tuple[Signer, str], dict[str, Count]] = {}  # buckets of calls that have not begun
         self._made: dict[tuple[Signer, Place], Count] = {}
         self._recalled: dict[tuple[str, Signer, Place], Count] = {}
         self._calls: set[asyncio.Task[None]] = set()
@@ -74,35 +78,45 @@ class ObjectCounts:
         due: Mapping[Place, Count],
         on_news: Callable[[], None],
     ) -> None:
-        """Ask for these buckets, by one call for each region; not for those that a call is under way for.
+        """Ask for these buckets, by one call for each region; not for those that a call is under way for. A
+        call that has not begun takes buckets of further resources in.
         `clients` by region; `on_news` is called once there is an answer."""
-        mine: dict[str, dict[str, Count]] = {}
         for place, count in due.items():
-            made = self._made.get((signer, place))
-            if made is not None and not made.failures and made.due_at() > count.asked_at:
+            made, (region, bucket) = self._made.get((signer, place)), place
+            due_at = made.due_at(self._scale) if made is not None and made.counts_at(count.asked_at) else 0.0
+            if due_at > count.asked_at:
                 on_news()  # answered since the pass began
                 continue
             waiting = self._waiting.setdefault((signer, place), [])
             waiting.append(on_news)
-            if len(waiting) == 1:
-                mine.setdefault(place[0], {})[place[1]] = count
-        for region, asked in mine.items():
-            task = asyncio.create_task(
-                self._call(signer, region, clients[region], asked), name="s3refresh-count"
-            )
-            self._calls.add(task)
-            task.add_done_callback(self._calls.discard)
+            if len(waiting) > 1:
+                continue
+            asked = self._next.get((signer, region))
+            if asked is None or len(asked) == MOST_QUERIES:
+                asked = self._next[signer, region] = {}
+                call = self._call(signer, region, clients[region], asked)
+                task = asyncio.create_task(call, name="s3refresh-count")
+                self._calls.add(task)
+                task.add_done_callback(self._calls.discard)
+            asked[bucket] = count
 
     async def stop(self) -> None:
         """Another process may lead from now on."""
         await cancel(*self._calls)
         self._made.clear()
         self._recalled.clear()
+        self._next.clear()
         self._waiting.clear()
 
     async def _call(
         self, signer: Signer, region: str, client: CloudWatch, asked: Mapping[str, Count]
     ) -> None:
+        async with self._one_at_a_time:
+            if self._next.get((signer, region)) is asked:
+                del self._next[signer, region]
+            await self._ask(signer, region, client, asked)
+
+    async def _ask(self, signer: Signer, region: str, client: CloudWatch, asked: Mapping[str, Count]) -> None:
         at = max(count.asked_at for count in asked.values())
         found, problem = dict[str, Count](), ""
         try:
@@ -112,6 +126,7 @@ class ObjectCounts:
         except Exception as error:  # an unexpected answer must not end the resource's work
             logger.exception("the objects of buckets cannot be counted")
             problem = f"{FIELD}: {type(error).__name__}: {error}"
+        self._made = {key: one for key, one in self._made.items() if at - one.asked_at < 2 * DAY}
         for bucket, count in asked.items():
             key = signer, (region, bucket)
             failed = Count(count.asked_at, failures=count.failures, problem=problem)

@@ -15,7 +15,7 @@ PLAIN_CALLS: Final = 4  # up to so many calls for single folders are preferred t
 
 
 class DebounceOptions(msgspec.Struct, frozen=True):
-    """The seconds that spec.debounce, retry and completion ask for."""
+    """The seconds that spec.debounce, retry, completion and cost ask for."""
 
     quiet_period: float = 30.0
     max_delay: float = 600.0
@@ -29,11 +29,13 @@ class DebounceOptions(msgspec.Struct, frozen=True):
     max_folders: int = 50
     claim_lost: float = CLAIM_LOST_SECONDS
     resync: float = 0.0  # between two refreshes of everything; 0 = never
+    budget_interval: float = 0.0  # between two refreshes, by spec.cost; the calls for one dirty scope are one
 
 
 def at_once(options: DebounceOptions) -> DebounceOptions:
-    """The options of a resource that is being deleted: dirty folders are refreshed without a wait."""
-    return replace(options, quiet_period=0.0, max_delay=0.0)
+    """The options of a resource that is being deleted: dirty folders are refreshed without a wait, and a
+    budget does not hold them back."""
+    return replace(options, quiet_period=0.0, max_delay=0.0, budget_interval=0.0)
 
 
 class Contention(msgspec.Struct, frozen=True):

@@ -85,11 +85,7 @@ class ParsedRefresh(msgspec.Struct, frozen=True):
     @property
     def flushing(self) -> bool:
         """Whether it is being deleted and only waits for dirty targets."""
-        return _flushing(self.meta)
-
-
-def _flushing(meta: WireMeta) -> bool:
-    return meta.deletion_timestamp is not None and FINALIZER in (meta.finalizers or ())
+        return self.meta.deletion_timestamp is not None and FINALIZER in (self.meta.finalizers or ())
 
 
 def targets_of(read: ParsedRefresh, now: float) -> tuple[TargetState, ...]:
@@ -111,7 +107,7 @@ def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> ParsedRefre
     status, lost = found or Status(), found is None
     try:
         spec = msgspec.json.decode(raw.spec, type=wanted)
-        options = options_of(spec, scale, None if _flushing(raw.metadata) else status.cost)
+        options = options_of(spec, scale, status.cost)
     except ValueError as error:  # msgspec.ValidationError is one
         invalid = str(error).replace("`$", "`spec")
         return ParsedRefresh(raw.metadata, status, None, invalid=invalid, lost=lost)

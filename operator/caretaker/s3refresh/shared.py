@@ -47,7 +47,7 @@ class Shared:
         self.claims = QueueClaims()
         self.queues = Queues(of.aws, self.claims.has_source)
         self.limiter = ConcurrencyLimiter()
-        self.counts = ObjectCounts()
+        self.counts = ObjectCounts(of.scale)
         self.key_ring = KeyRing(of.client, of.add, of.aws.retire)
         self.workers: dict[Key, Worker] = {}
         self.stopping = self.keeps_requests = False

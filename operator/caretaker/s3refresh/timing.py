@@ -78,7 +78,7 @@ def start_at(
     since = min(target.dirty.since, now - times.dirty_for)
     quiet = now - (times.last_event or 0.0) + options.quiet_period
     fire = since if target.dirty.prompt else min(quiet, since + patience)
-    interval = _interval(target, options, times.called_for, now)
+    interval = max(_interval(target, options, times.called_for, now), budget_at(target, options, now))
     attempt = target.failure.next_attempt_at if target.failure is not None else 0.0
     # The upper bound of a backoff, even if the clock was set back.
     attempt = min(attempt, now + debounce.longest_backoff(options))
@@ -106,6 +106,23 @@ def _interval(target: TargetState, options: DebounceOptions, called_for: float, 
         return 0.0
     least = debounce.least(options, target.failure.code if target.failure is not None else "")
     return now + max(least - called_for, 0.0)
+
+
+def budget_at(target: TargetState, options: DebounceOptions, now: float) -> float:
+    """When the budget allows the next call. Accepted calls count, and one whose outcome is unknown. Those for
+    one dirty scope count as one, since together they list everything once at most: neither its parts nor a
+    retry of one waits. Not so a tree in place of a refused folder, or everything: they hold folders that were
+    refreshed. A person's request is not held back."""
+    dirty, last, failure = target.dirty, target.last, target.failure
+    unknown = failure is not None and failure.code == debounce.UNKNOWN
+    called = max(last.accepted_at, last.requested_at + debounce.CALL_SECONDS if unknown else 0.0)
+    if dirty is None or dirty.asked or not called or not options.budget_interval:
+        return 0.0
+    retried = failure is not None and not unknown
+    again = dirty.scope.all or (bool(dirty.scope.trees) and retried)
+    if (retried or (dirty.closed and not unknown)) and not again:
+        return 0.0
+    return min(called, now + debounce.CALL_SECONDS) + options.budget_interval
 
 
 def in_line_since(target: TargetState, now: float) -> float:

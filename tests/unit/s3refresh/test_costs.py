@@ -1,5 +1,6 @@
 """What refreshes cost, and the interval that a budget allows."""
 
+import math
 import random
 from collections.abc import Mapping
 from decimal import Decimal
@@ -52,7 +53,7 @@ def budget(amount: str) -> CostSpec:
 @pytest.mark.parametrize(
     ("objects", "spec", "cost"),
     [
-        (0, SPEC, "0"),
+        (0, SPEC, "0.000005"),  # an empty bucket is listed, too
         (1, SPEC, "0.0000054"),  # a LIST and a HEAD
         (1000, SPEC, "0.000405"),
         (1001, SPEC, "0.0004104"),  # two LISTs
@@ -64,6 +65,12 @@ def test_a_refresh_is_a_list_for_1000_objects_and_a_head_for_each(
     objects: int, spec: CostSpec, cost: str
 ) -> None:
     assert costs.cost_of(objects, spec) == Decimal(cost)
+
+
+def test_each_folder_of_a_call_is_a_list_at_least() -> None:
+    assert costs.cost_of(50, SPEC, 50) == 50 * Decimal("0.0000054")
+    assert costs.cost_of(0, SPEC, 50) == 50 * Decimal("0.000005")
+    assert costs.cost_of(1_000_000, SPEC, 500) == Decimal("0.407495")
 
 
 @pytest.mark.parametrize(
@@ -82,12 +89,13 @@ def test_an_amount_of_an_older_crd_is_named(field: str, spec: CostSpec) -> None:
 @pytest.mark.parametrize(
     ("amount", "targets", "interval"),
     [
-        ("0.405", 1, 86400.0),  # one refresh a day
-        ("0.81", 1, 43200.0),
-        ("0.81", 2, 86400.0),  # two shares of the bucket are refreshed each
-        ("583.2", 1, 60.0),
-        ("600", 1, 60.0),  # below minInterval
-        ("2", 1, 17520.0),  # 4h51m36s, in whole minutes
+        ("0.41", 1, 86400.0),  # one refresh a day, of up to 500 folders: 0.407495
+        ("0.81", 1, 86400.0),  # and not two
+        ("0.82", 1, 43200.0),
+        ("0.82", 2, 86400.0),  # two shares of the bucket are refreshed each
+        ("600", 1, 60.0),
+        ("2", 1, 21600.0),  # four a day
+        ("2.9", 1, 12360.0),  # seven a day: 3h25m43s, in whole minutes
         ("0.1", 1, 86400.0),  # changes wait for a day at most
         ("0", 1, 86400.0),
     ],
@@ -95,13 +103,12 @@ def test_an_amount_of_an_older_crd_is_named(field: str, spec: CostSpec) -> None:
 def test_the_interval_that_a_budget_allows(amount: str, targets: int, interval: float) -> None:
     status = CostStatus((BucketStatus("media", "eu-west-1", targets, 1_000_000),))
     found = costs.widened(DebounceOptions(), budget(amount), status)
-    assert found == DebounceOptions(min_interval=interval)
+    assert found == DebounceOptions(budget_interval=interval)
 
 
-def test_an_interval_is_never_shorter_than_the_spec_asks_for() -> None:
+def test_without_a_budget_or_a_count_nothing_changes() -> None:
     status = CostStatus((BucketStatus("media", "eu-west-1", 1, 1000),))
     options = DebounceOptions(min_interval=7200.0)
-    assert costs.widened(options, budget("100"), status) == options
     assert costs.widened(options, SPEC, status) == options  # no budget
     assert costs.widened(options, None, status) == options
     assert costs.widened(options, budget("0.1"), None) == options  # not counted yet
@@ -127,18 +134,21 @@ def test_a_day_of_refreshes_costs_at_most_the_budget_and_hardly_less() -> None:
             f"{random_.uniform(0, 0.002):.6f}",
             f"{10 ** random_.uniform(-3, 3):.3f}",
         )
-        cost, interval = costs.known_cost(buckets, spec), costs.allowed_interval(spec, buckets)
+        cost, interval = costs.known_cost(buckets, spec, 500), costs.allowed_interval(spec, buckets)
         if not cost:
             assert interval == 0
             continue
-        assert interval % 60 == 0
         allowed = costs.budget_of(spec)
         assert allowed is not None
-        assert Decimal(DAY) / Decimal(interval) * cost <= allowed
-        if interval > 60:
-            assert Decimal(DAY) / Decimal(interval - 60) * cost > allowed
         options = costs.widened(DebounceOptions(), spec, CostStatus(tuple(buckets)))
-        assert options.min_interval == min(max(interval, 60.0), DAY)
+        assert options.budget_interval == min(interval, DAY)
+        if math.isinf(interval):
+            assert cost > allowed, "one refresh of each target is too much"
+            continue
+        assert interval % 60 == 0
+        assert math.ceil(DAY / interval) * cost <= allowed, "the refreshes that begin within any 24 h"
+        if interval > 60:
+            assert math.ceil(DAY / (interval - 60)) * cost > allowed
         more = costs.allowed_interval(replace(spec, max_estimated_cost_per_day="999999"), buckets)
         assert more <= interval
 
@@ -178,11 +188,11 @@ def test_an_answer_of_the_day_counts_before_a_later_call_without_one() -> None:
     assert the_bucket(viewed(before=asked.status, counts={MEDIA: yesterday}, now=NOW + 1)).objects is None
 
 
-def test_numbers_that_anybody_may_have_written_are_bounded() -> None:
+def test_numbers_of_a_forged_status_are_bounded() -> None:
     odd = BucketStatus("media", "eu-west-1", 10**400, 10**4000, format_time(NOW), format_time(NOW), 10**400)
     status = CostStatus((odd, replace(odd, bucket="b", objects=-5, failures=-(10**400))), "x" * 99)
     found = costs.widened(DebounceOptions(), budget("0.000000001"), status)
-    assert found.min_interval == DAY
+    assert found.budget_interval == DAY
     view = viewed(share(), share("share-2", "b"), before=status, now=NOW + 1, spec=budget("1"))
     assert view.status is not None
     assert [one.objects for one in view.status.buckets] == [0, 2**53]
@@ -205,15 +215,33 @@ def test_a_record_has_room_for_every_bucket_that_is_written() -> None:
     assert len(mixed.status.buckets) == 64
 
 
-def test_a_failure_keeps_the_last_count_and_tells_why() -> None:
+@pytest.mark.parametrize(
+    ("failures", "problem", "wake"), [(1, "spec.cost: AccessDenied", 60), (0, costs.NO_DATA, DAY)]
+)
+def test_a_failure_and_an_answer_without_data_keep_the_last_count(
+    failures: int, problem: str, wake: float
+) -> None:
     counted = viewed(counts={MEDIA: MILLION})
-    failed = Count(NOW + DAY, failures=1, problem="spec.cost: AccessDenied")
-    view = viewed(before=counted.status, counts={MEDIA: failed}, now=NOW + DAY + 1, spec=budget("2"))
+    asked = viewed(before=counted.status, now=NOW + DAY)
+    answer = Count(NOW + DAY, failures=failures, problem=problem)
+    view = viewed(before=asked.status, counts={MEDIA: answer}, now=NOW + DAY + 1, spec=budget("2"))
     found = the_bucket(view)
-    assert (found.objects, found.failures, found.problem) == (1_000_000, 1, "spec.cost: AccessDenied")
+    assert (found.objects, found.failures, found.problem) == (1_000_000, failures, problem)
     assert view.status is not None
-    assert view.status.min_interval == "4h52m"
-    assert view.wake == NOW + DAY + 60
+    assert view.status.min_interval == "6h"
+    assert view.wake == NOW + DAY + wake
+    week = viewed(
+        before=view.status, counts={MEDIA: replace(answer, asked_at=NOW + 7 * DAY)}, now=NOW + 7 * DAY
+    )
+    assert the_bucket(week).objects is None
+
+
+def test_a_failure_of_another_resource_counts_before_a_call_that_was_not_made() -> None:
+    """Its answer came in while this pass recorded its own call."""
+    asked = viewed(now=NOW + 1)
+    denied = Count(NOW, failures=1, problem="spec.cost: AccessDenied")
+    view = viewed(before=asked.status, counts={MEDIA: denied}, now=NOW + 2)
+    assert (the_bucket(view).problem, view.due, view.wake) == (denied.problem, {}, NOW + 60)
 
 
 def test_a_count_that_is_a_week_old_says_nothing_any_more() -> None:
@@ -239,6 +267,12 @@ def test_a_time_ahead_puts_no_call_off() -> None:
     assert list(viewed(before=ahead).due) == [MEDIA]
 
 
+def test_a_count_that_was_made_while_the_clock_was_ahead_puts_no_call_off() -> None:
+    view = viewed(counts={MEDIA: Count(NOW + 30 * DAY, 5, NOW)})
+    assert list(view.due) == [MEDIA]
+    assert the_bucket(view).asked_at == format_time(NOW)
+
+
 @pytest.mark.parametrize(
     ("found", "how"),
     [
@@ -248,7 +282,7 @@ def test_a_time_ahead_puts_no_call_off() -> None:
     ids=["an endpoint of the spec", "accessPointBuckets"],
 )
 def test_a_bucket_that_only_the_spec_names_is_never_asked_for(found: Share, how: dict[str, Any]) -> None:
-    """A tenant would learn of others' buckets what his role may read, but he may not."""
+    """A tenant would see counts that the role may read, but the tenant may not."""
     view = viewed(found, counts={MEDIA: MILLION}, **how)
     assert (view.due, the_bucket(view).objects, the_bucket(view).problem) == ({}, None, costs.NOT_ASKED)
 
@@ -256,6 +290,25 @@ def test_a_bucket_that_only_the_spec_names_is_never_asked_for(found: Share, how:
 def test_a_share_that_is_not_available_is_counted_but_not_asked_for() -> None:
     assert viewed(share(ready=False)).due == {}
     assert list(viewed(share(ready=False), share("share-2")).due) == [MEDIA]
+    counted = viewed(counts={MEDIA: MILLION})
+    assert the_bucket(viewed(share(ready=False), before=counted.status)).objects == 1_000_000
+
+
+def test_a_share_that_is_not_available_shows_no_count_of_another_resource() -> None:
+    """Its bucket may be one from a forged status."""
+    view = viewed(share(ready=False), counts={MEDIA: MILLION})
+    assert (the_bucket(view).objects, view.wake) == (None, 0)
+
+
+def test_a_call_that_is_overdue_is_no_time_to_look_again() -> None:
+    """No share of the bucket is available."""
+    old = CostStatus((BucketStatus("media", "eu-west-1", 1, 5, format_time(NOW), format_time(NOW)),))
+    other: Place = ("eu-west-1", "other")
+    now = NOW + 2 * DAY
+    view = viewed(
+        share(ready=False), share("share-2", "other"), before=old, counts={other: Count(now, 5, now)}, now=now
+    )
+    assert view.wake == now + DAY
 
 
 def test_every_share_of_a_bucket_costs_and_one_call_is_enough() -> None:
@@ -265,6 +318,11 @@ def test_every_share_of_a_bucket_costs_and_one_call_is_enough() -> None:
     assert {one.bucket: one.targets for one in view.status.buckets} == {"media": 2, "other": 1}
     assert view.status.refresh_cost == "0.8100"
     assert view.status.refresh_seconds == 182  # 5,500 HEADs a second
+    both = viewed(
+        share(), share("share-2", "other"), counts={MEDIA: MILLION, ("eu-west-1", "other"): MILLION}
+    )
+    assert both.status is not None
+    assert both.status.refresh_seconds == 182, "of the largest bucket"
 
 
 def test_buckets_stay_while_not_every_share_is_known() -> None:
@@ -278,13 +336,25 @@ def test_buckets_stay_while_not_every_share_is_known() -> None:
     ]
 
 
+def test_a_count_of_a_share_that_is_not_found_expires_too() -> None:
+    counted = viewed(counts={MEDIA: MILLION}, spec=budget("2"))
+    later = viewed(share("share-2", "other"), before=counted.status, now=NOW + 8 * DAY, complete=False)
+    assert later.status is not None
+    assert {one.bucket: one.objects for one in later.status.buckets} == {"media": None, "other": None}
+
+
 @pytest.mark.parametrize(
     ("amount", "reason", "words"),
     [
-        (None, Reason.ESTIMATED, "a refresh of everything costs at most 0.4050 for 1000000 objects"),
-        ("600", Reason.ESTIMATED, "one of folders costs at most as much"),
-        ("2", Reason.INTERVAL_WIDENED, "maxEstimatedCostPerDay 2 makes minInterval 4h52m"),
-        ("0.1", Reason.OVER_BUDGET, "makes minInterval 24h, the longest that changes may wait"),
+        (None, Reason.ESTIMATED, "a refresh of everything costs an estimated 0.4050 for 1000000 objects"),
+        ("600", Reason.ESTIMATED, "one of folders at most a LIST for each folder more"),
+        ("2", Reason.INTERVAL_WIDENED, "maxEstimatedCostPerDay 2 makes minInterval 6h"),
+        ("0.41", Reason.INTERVAL_WIDENED, "makes minInterval 24h"),
+        (
+            "0.40",
+            Reason.OVER_BUDGET,
+            "makes minInterval 24h, the longest that changes may wait, and a day may cost more",
+        ),
     ],
 )
 def test_the_condition(amount: str | None, reason: str, words: str) -> None:

@@ -1,6 +1,7 @@
 """What a pass reads changes nothing; what precedes the status is written by before()."""
 
 import asyncio
+import time
 from typing import Any, Final
 
 import msgspec
@@ -10,13 +11,17 @@ from prometheus_client import CollectorRegistry
 from caretaker.api.grants import Grants
 from caretaker.api.names import REFRESH_AT
 from caretaker.api.objects import WireMeta
+from caretaker.aws.identity import ClientKey
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.controller import S3AggregatedRefreshKind
+from caretaker.s3refresh.costs import CostView
+from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.metrics import S3RefreshMetrics
 from caretaker.s3refresh.resource import FINALIZER, RawRefresh
 from caretaker.s3refresh.shared import Dependencies
+from caretaker.s3refresh.snapshot import Discovery, Plan
 from testing.s3refreshes import refresh
 
 KEY: Final = Key("S3AggregatedRefresh", "ours", "r")
@@ -68,7 +73,7 @@ class ApiServer:
 
 
 class Silent:
-    """An SQS that never answers."""
+    """A service that never answers."""
 
     def __getattr__(self, _: str) -> Any:
         async def call(**_: Any) -> Any:
@@ -78,15 +83,26 @@ class Silent:
 
 
 class Aws:
+    """`counted`: the calls to CloudWatch."""
+
+    def __init__(self) -> None:
+        self.counted: list[str] = []
+
     def sqs(self, *_: Any) -> Silent:
+        return Silent()
+
+    storagegateway = sqs
+
+    def cloudwatch(self, key: ClientKey) -> Silent:
+        self.counted.append(key.region)
         return Silent()
 
     def retire(self, _: Any) -> None:
         """No keys are replaced."""
 
 
-def kind_of(client: Any, added: list[Key]) -> S3AggregatedRefreshKind:
-    aws: Any = Aws()
+def kind_of(client: Any, added: list[Key], aws: Any = None) -> S3AggregatedRefreshKind:
+    aws = aws or Aws()
     metrics = S3RefreshMetrics(CollectorRegistry())
     return S3AggregatedRefreshKind(Dependencies(client, aws, OWN, metrics, added.append, owner="me"))
 
@@ -171,6 +187,39 @@ async def test_once_a_stop_has_begun_a_pass_under_way_begins_no_tasks() -> None:
     await kind.before(snapshot, kind.plan(snapshot))
     assert tasks() != set(), "when it leads again they begin"
     await kind.stop()
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+async def test_cloudwatch_is_asked_for_a_bucket_on_record_unless_a_stop_has_begun(*, stopping: bool) -> None:
+    """A process that stops neither asks nor records that it does: the next one asks at once."""
+    aws, gateway = Aws(), {"storageGateway": {"shares": {"discover": {}}}}
+    kind = kind_of(ApiServer(cost={}, target=gateway, filter={}), [], aws)
+    first = await kind.gather(KEY)
+    assert first is not None
+    await kind.before(first, kind.plan(first))
+    share = Share("share-1", "arn:share-1", "media", region="eu-west-1")
+    kind._shared.workers[KEY].discoverer.discovery = Discovery(complete=True, shares=(share,))
+    due = await kind.gather(KEY)
+    assert due is not None
+    assert list(due.cost.due) == [("eu-west-1", "media")]
+    assert aws.counted == [], "it is not on record yet"
+    if stopping:
+        await kind.quiesce(10)
+        later = await kind.gather(KEY)
+        assert later is not None
+        assert later.cost.due == {}
+    await kind.after(due, kind.plan(due), None)
+    assert aws.counted == ([] if stopping else ["eu-west-1"])
+    await kind.stop()
+
+
+async def test_a_resource_where_nothing_happens_is_looked_at_when_its_count_is_due() -> None:
+    kind = kind_of(ApiServer(), [])
+    snapshot = await kind.gather(KEY)
+    assert snapshot is not None
+    soon = msgspec.structs.replace(snapshot, cost=CostView(wake=time.time() + 30))
+    assert kind.requeue(snapshot, Plan(), None).delay is None
+    assert 29 < (kind.requeue(soon, Plan(), None).delay or 0) <= 30
 
 
 async def test_a_pass_shows_its_targets_before_its_status_is_written() -> None:

@@ -223,7 +223,9 @@ def test_the_cost_and_the_interval_show_while_they_are_estimated() -> None:
     registry = CollectorRegistry()
     metrics = S3RefreshMetrics(registry)
     read = ParsedRefresh(WireMeta(name="r", namespace="ns"), Status(), None)
-    inputs = PlanInput((), False, Discovery(), Filter(), DebounceOptions(min_interval=17520), "me", "p", NOW)
+    inputs = PlanInput(
+        (), False, Discovery(), Filter(), DebounceOptions(budget_interval=17520), "me", "p", NOW
+    )
     snapshot = Snapshot(read, inputs, cost=CostView(CostStatus(refresh_cost="0.4050")))
     labels = {"namespace": "ns", "name": "r"}
 
@@ -237,6 +239,8 @@ def test_the_cost_and_the_interval_show_while_they_are_estimated() -> None:
     assert shown() == (None, 17520)
     show(metrics, replace(snapshot, cost=CostView()), plan(inputs))
     assert shown() == (None, None)
-    show(metrics, snapshot, plan(inputs))
-    metrics.forget("ns", "r")
-    assert shown() == (None, None)
+    for forget in (lambda: metrics.forget("ns", "r"), metrics.clear):
+        show(metrics, snapshot, plan(inputs))
+        assert shown() == (0.405, 17520)
+        forget()
+        assert shown() == (None, None)

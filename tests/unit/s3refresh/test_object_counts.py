@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from awsdoubles.cloudwatch.operations import get_metric_data
 from awsdoubles.cloudwatch.state import Fault, World, metric_of
@@ -112,21 +113,68 @@ async def test_one_call_for_the_buckets_of_a_region_and_for_all_who_wait() -> No
     client.put("media", (TODAY, 5))
     client.gate.clear()
 
-    def told(name: str) -> Callable[[], None]:
+    def waits(name: str) -> Callable[[], None]:
         return lambda: news.put_nowait(name)
 
-    counts.ask(ROLE, {"eu-west-1": client}, due("media", "other"), told("a"))
-    counts.ask(ROLE, {"eu-west-1": client}, due("media"), told("b"))
-    counts.ask(ROLE, {"eu-west-1": client}, due("media"), told("c"))
+    counts.ask(ROLE, {"eu-west-1": client}, due("media", "other"), waits("a"))
+    counts.ask(ROLE, {"eu-west-1": client}, due("media"), waits("b"))
+    counts.ask(ROLE, {"eu-west-1": client}, due("third"), waits("c"))
     await asyncio.sleep(0)
     client.gate.set()
     async with asyncio.timeout(5):
-        told_of = [await news.get() for _ in range(4)]  # "a" waits for two buckets
-    assert sorted(told_of) == ["a", "a", "b", "c"]
-    assert [len(call["MetricDataQueries"]) for call in client.calls] == [2]
+        answered = [await news.get() for _ in range(4)]  # "a" waits for two buckets
+    assert sorted(answered) == ["a", "a", "b", "c"]
+    assert [len(call["MetricDataQueries"]) for call in client.calls] == [3]
     other_namespace = counts.found("team-b", ROLE, MEDIA)
     assert other_namespace is not None
     assert other_namespace.objects == 5
+
+
+async def test_one_call_at_a_time_waits_for_cloudwatch() -> None:
+    """Others use the same threads: a CloudWatch that never answers delays no refresh."""
+    counts, client, others = ObjectCounts(), Played(), Played()
+    news: asyncio.Queue[None] = asyncio.Queue()
+    client.gate.clear()
+    for number in range(40):
+        signer = Signer.of(AwsSpec("eu-west-1", f"arn:aws:iam::111122223333:role/r{number % 2}"), "team-a")
+        one = others if number % 2 else client
+        counts.ask(signer, {"eu-west-1": one}, due(f"b{number}"), lambda: news.put_nowait(None))
+        await asyncio.sleep(0)
+    assert [len(call["MetricDataQueries"]) for call in client.calls] == [1]
+    assert others.calls == []
+    client.gate.set()
+    async with asyncio.timeout(5):
+        for _ in range(40):
+            await news.get()
+    assert [len(call["MetricDataQueries"]) for call in client.calls] == [1, 19]
+    assert [len(call["MetricDataQueries"]) for call in others.calls] == [20]
+
+
+async def test_a_call_has_at_most_500_buckets() -> None:
+    counts, client, left = ObjectCounts(), Played(), list(range(501))
+    done = asyncio.Event()
+    wanted = due(*(f"b{number}" for number in left))
+    counts.ask(ROLE, {"eu-west-1": client}, wanted, lambda: done.set() if not left[1:] else left.clear())
+    await asyncio.wait_for(done.wait(), 5)
+    assert [len(call["MetricDataQueries"]) for call in client.calls] == [500, 1]
+
+
+async def test_passes_that_began_before_a_failure_ask_no_more() -> None:
+    counts, client = ObjectCounts(), Played()
+    client.error = DENIED
+    await asked(counts, client, due("media"))
+    for number in range(5):
+        await asked(counts, client, {MEDIA: Count(NOW + number, failures=1)})
+    assert len(client.calls) == 1
+    await asked(counts, client, {MEDIA: Count(NOW + 60, failures=2)})
+    assert len(client.calls) == 2
+
+
+async def test_an_answer_that_was_asked_for_ahead_of_now_is_none() -> None:
+    counts, client = ObjectCounts(), Played()
+    await asked(counts, client, {MEDIA: Count(NOW + 30 * DAY, failures=1)})
+    await asked(counts, client, due("media"))
+    assert len(client.calls) == 2
 
 
 async def test_an_answer_that_came_since_the_pass_began_is_enough() -> None:
@@ -168,7 +216,7 @@ async def test_an_answer_of_another_form_ends_nothing(caplog: pytest.LogCaptureF
         AwsSpec("eu-west-1"),
     ],
 )
-async def test_who_signs_otherwise_learns_nothing(other: AwsSpec) -> None:
+async def test_another_identity_learns_nothing(other: AwsSpec) -> None:
     counts, client = ObjectCounts(), Played()
     client.put("media", (TODAY, 5))
     assert await asked(counts, client, due("media")) == {MEDIA: Count(NOW, 5, TODAY)}
@@ -188,6 +236,8 @@ async def test_a_count_on_record_is_taken_over_within_its_namespace_alone() -> N
         (BucketStatus("media", "eu-west-1", 1, 5, format_time(TODAY), format_time(NOW - 60)),)
     )
     counts.recall("team-a", ROLE, status, NOW)
+    older = replace(status.buckets[0], objects=4, asked_at=format_time(NOW - 3600))
+    counts.recall("team-a", ROLE, CostStatus((older,)), NOW)
     found = counts.found("team-a", ROLE, MEDIA)
     assert found is not None
     assert (found.objects, found.due_at()) == (5, int(NOW - 60) + DAY)
@@ -196,11 +246,21 @@ async def test_a_count_on_record_is_taken_over_within_its_namespace_alone() -> N
     assert counts.found("team-a", ROLE, MEDIA) is None
 
 
+async def test_a_figure_of_a_later_time_was_counted_now() -> None:
+    client = Played()
+    client.put("media", (TODAY + 1, 5))
+    assert (await counted(client, ["media"], TODAY))["media"] == Count(TODAY, 5, TODAY)
+
+
 async def test_a_stop_ends_the_calls() -> None:
     counts, client = ObjectCounts(), Played()
+    client.put("made", (TODAY, 5))
+    assert (await asked(counts, client, due("made"))) != {("eu-west-1", "made"): None}
     client.gate.clear()
     counts.ask(ROLE, {"eu-west-1": client}, due("media"), lambda: None)
     await asyncio.sleep(0)
     await asyncio.wait_for(counts.stop(), 5)
     client.gate.set()
     assert counts.found("team-a", ROLE, MEDIA) is None
+    assert counts.found("team-a", ROLE, ("eu-west-1", "made")) is None, "another process may lead meanwhile"
+    assert await asked(counts, client, due("media")) != {MEDIA: None}, "it leads again"

@@ -163,16 +163,13 @@ def test_a_resource_on_its_way_out_is_active_even_if_suspended() -> None:
     assert not read(raw(suspended, meta=going)).flushing
 
 
-def test_a_budget_widens_the_interval_but_holds_no_resource_that_is_to_go() -> None:
+def test_a_budget_has_an_interval_besides_that_of_the_spec() -> None:
     spec = {**SPEC, "cost": {"maxEstimatedCostPerDay": "2"}}
     buckets = [{"bucket": "media", "region": REGION, "targets": 1, "objects": 1_000_000}]
     status = {"cost": {"buckets": buckets}}
-    assert read(raw(spec, status)).options.min_interval == 17520
-    assert read(raw(SPEC, status)).options.min_interval == 60
-    going = WireMeta(
-        name="r", namespace="ns", deletion_timestamp="2026-01-01T00:00:00Z", finalizers=[FINALIZER]
-    )
-    assert read(raw(spec, status, meta=going)).options.min_interval == 60
+    options = read(raw(spec, status)).options
+    assert (options.min_interval, options.budget_interval) == (60, 21600)
+    assert read(raw(SPEC, status)).options.budget_interval == 0
     broken = read(raw({**SPEC, "cost": {"headPrice": "free"}}))
     assert broken.invalid == "spec.cost.headPrice: 'free' is no amount such as 0.005"
 

@@ -289,14 +289,14 @@ class TestCost:
         lines = as_text(look([(CLEAN, "Clean")], cost=cost), wide=False)
         (line,) = [one for one in lines if "cost:" in one]
         assert line == (
-            "  cost: a refresh of everything costs at most 0.8100 for 2000000 objects, and takes 182 s or "
-            "more; one of folders costs at most as much; the budget makes minInterval 9h43m"
+            "  cost: a refresh of everything costs an estimated 0.8100 for 2000000 objects, and takes 182 s "
+            "or more; one of folders at most a LIST for each folder more; the budget makes minInterval 9h43m"
         )
         assert as_json(look(cost=cost))["cost"] == cost
 
-    def test_a_cost_that_is_not_known_is_told(self) -> None:
+    def test_a_cost_that_is_not_known_is_shown_as_such(self) -> None:
         lines = as_text(look(cost=CostStatus((BucketStatus("media", "eu-west-1"),))), wide=False)
-        assert "  cost: what a refresh costs is not known" in lines
+        assert "  cost: the cost of a refresh is not known" in lines
 
     def test_without_spec_cost_there_is_no_line(self) -> None:
         assert not [one for one in as_text(look([(CLEAN, "Clean")]), wide=False) if "cost" in one]
@@ -309,4 +309,5 @@ class TestCost:
         one = replace(self.MEDIA, targets=1)
         state = look([(called, "Debouncing")], spec=spec, cost=CostStatus((one,)))
         (found,) = state.outlooks
-        assert (found.next.why, found.next.at) == ("MinInterval", NOW - 3600 + 17520)
+        assert (found.next.why, found.next.at) == ("MinInterval", NOW - 3600 + 21600)
+        assert "6h (minInterval by the budget) after the last refresh" in found.next.message
