@@ -16,7 +16,7 @@ GROUP = ("EKSManagedNodegroup", "apps")
 
 def one(number: int, age: float, **more: Any) -> TokenCandidate:
     """An instance that was started so many seconds before END."""
-    given = {"group": GROUP, "runs": True, **more}
+    given = {"group": GROUP, "state": "running", **more}
     return TokenCandidate(f"i-{number}", "eu-west-1", launched=END - age, **given)
 
 
@@ -31,7 +31,7 @@ OLD, YOUNG = one(1, 30 * DAY), one(2, 2 * DAY)
         pytest.param([one(1, 30 * DAY), one(2, 20 * DAY)], 7, Window(END - 20 * DAY), id="of the youngest"),
         pytest.param([one(1, 8 * DAY)], 8, Window(END - 8 * DAY), id="exactly as old"),
         pytest.param([OLD, one(2, 0.9 * HOUR)], 7, Window(END - 30 * DAY), id="a first hour shows no boot"),
-        pytest.param([OLD, one(2, DAY, runs=False)], 7, Window(END - 30 * DAY), id="nor a stopped one"),
+        pytest.param([OLD, one(2, DAY, state="stopped")], 7, Window(END - 30 * DAY), id="nor a stopped one"),
         pytest.param([one(1, 63 * DAY)], 7, Window(END - 63 * DAY), id="the oldest boot that counts"),
     ],
 )  # fmt: skip
@@ -46,7 +46,7 @@ def test_the_window_has_all_days_and_a_boot(ones: list[TokenCandidate], days: in
             [YOUNG], "Waiting", "has run for 7 days yet; the oldest one does at", id="all are young"
         ),
         pytest.param([one(1, 60.0)], "Waiting", "a whole hour", id="in its first hour"),
-        pytest.param([one(1, DAY, runs=False)], "Waiting", "a whole hour", id="none runs"),
+        pytest.param([one(1, DAY, state="stopped")], "Waiting", "a whole hour", id="none runs"),
         pytest.param([one(1, 63 * DAY + HOUR)], "Unknown", "stop and start", id="no boot in the data"),
         pytest.param([one(1, END)], "Unknown", "stop and start", id="its start is not reported"),
     ],
@@ -81,13 +81,18 @@ WEEK = END - 7 * DAY
         pytest.param(OLD, hourly(WEEK, lost=9), Use(159, 168), False, id="less than that"),
         pytest.param(OLD, hourly(WEEK, used=WEEK), Use(168, 168, 3.0, WEEK), False, id="in its first hour"),
         pytest.param(OLD, hourly(WEEK - DAY, used=WEEK - HOUR), Use(168, 168), True, id="before the window"),
-        pytest.param(one(3, 1.5 * HOUR), hourly(END - 2 * HOUR), Use(2, 1), True, id="from its start on"),
+        pytest.param(one(3, 1.5 * HOUR), hourly(END - 2 * HOUR), Use(1, 1), True, id="from its start on"),
         pytest.param(
             *(one(3, 1.5 * HOUR), hourly(END - 2 * HOUR, used=END - 2 * HOUR)),
-            *(Use(2, 1, 3.0, END - 2 * HOUR), False),
+            *(Use(1, 1, 3.0, END - 2 * HOUR), False),
             id="a use at its boot",
         ),
         pytest.param(one(3, 1.5 * HOUR), hourly(END - HOUR), Use(1, 1), True, id="a short first hour"),
+        pytest.param(
+            *(one(3, HOUR + 60.0), [(END - 2 * HOUR, 0.0)]),
+            *(Use(0, 1), False),
+            id="a short first hour is not the next one",
+        ),
     ],
 )  # fmt: skip
 def test_an_instance_is_quiet_with_data_that_are_all_zero(
@@ -122,9 +127,11 @@ def held(state: str, *ones: TokenCandidate, cleared: tuple[str, ...] = ()) -> di
 
 
 def test_a_quiet_group_holds_back_those_that_were_not_judged() -> None:
-    stopped = one(3, DAY, runs=False)
+    stopped = one(3, DAY, state="stopped")
     assert held("Quiet", OLD, YOUNG, stopped, cleared=("i-1",)) == {"i-2": "IMDSv1Waiting"}
     assert held("InUse", OLD, stopped, cleared=("i-1",)) == dict.fromkeys(("i-1", "i-3"), "IMDSv1InUse")
+    for state in ("pending", "stopping", "running"):
+        assert held("Quiet", one(3, 0.0, state=state)) == {"i-3": "IMDSv1Waiting"}, "it has no data"
     assert held("Unknown", OLD) == {"i-1": "IMDSv1UseUnknown"}
 
 
@@ -151,7 +158,7 @@ def test_the_end_is_the_last_hour_whose_data_are_there() -> None:
 def test_quiet_groups_stay_so_for_instances_that_join_and_others_are_forgotten() -> None:
     other, gone = ("AutoScalingGroup", "b"), ("AutoScalingGroup", "gone")
     known = [TokenGateGroup(*group, "Quiet") for group in (GROUP, other, gone)]
-    before = TokenGateStatus(None, 0, (*known, TokenGateGroup("KarpenterNodePool", "p", "InUse")))
+    before = TokenGateStatus(None, 0, 7, (*known, TokenGateGroup("KarpenterNodePool", "p", "InUse")))
     found = {GROUP: TokenGateGroup(*GROUP, "InUse")}
     kept = token_gate.kept(before, found, {GROUP, other, ("KarpenterNodePool", "p")})
     assert [(one.name, one.state) for one in kept] == [("b", "Quiet"), ("apps", "InUse")]
@@ -161,9 +168,11 @@ def test_between_two_readings_the_last_one_counts() -> None:
     groups = {GROUP: [OLD]}
     windows = {GROUP: Window(WEEK)}
     said = TokenGateGroup(*GROUP, "InUse", 1, 1, "in use")
-    assert token_gate.unread(groups, windows, TokenGateStatus(groups=(said,)), END) == {GROUP: said}
-    new = token_gate.unread(groups, windows, None, END)[GROUP]
+    assert token_gate.unread(groups, windows, TokenGateStatus(groups=(said,)), {}, END) == {GROUP: said}
+    new = token_gate.unread(groups, windows, None, {}, END)[GROUP]
     assert (new.state, new.message) == ("Waiting", f"CloudWatch is read after {format_time(END)}")
     shut = {GROUP: Window(None, "Unknown", "no boot")}
-    assert token_gate.unread(groups, shut, TokenGateStatus(groups=(said,)), END)[GROUP].message == "no boot"
+    assert (
+        token_gate.unread(groups, shut, TokenGateStatus(groups=(said,)), {}, END)[GROUP].message == "no boot"
+    )
     assert math.isclose(token_gate.began(YOUNG, WEEK), END - 2 * DAY)
