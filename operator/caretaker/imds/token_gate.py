@@ -25,7 +25,7 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.imds.checks import ENDED
 from caretaker.imds.drift import TOKENS
 from caretaker.imds.enforce_input import Group
-from caretaker.imds.plan import Desired, Member
+from caretaker.imds.plan import Desired, Member, PlanInput
 
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
@@ -207,6 +207,13 @@ def wait(before: TokenGateStatus | None, now: float, scale: float = 1.0) -> floa
 def anew(before: TokenGateStatus | None, days: int) -> TokenGateStatus | None:
     """The record of earlier readings; None: there is none, or it is of fewer days."""
     return before if before is not None and days <= before.days else None
+
+
+def shut_input(read: PlanInput, statuses: Iterable[TokenGateStatus | None]) -> PlanInput:
+    """With the groups in which required tokens are held back, by the status of any policy."""
+    groups = (one for status in statuses if status is not None for one in status.groups)
+    held = frozenset((one.kind, one.name) for one in groups if one.state != "Quiet")
+    return msgspec.structs.replace(read, launching=msgspec.structs.replace(read.launching, tokens_shut=held))
 
 
 def quiet_groups(before: TokenGateStatus | None) -> set[Group]:

@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
-from caretaker.api.imds import TokenGateGroup, TokenGateStatus
+from caretaker.api.imds import Options, TokenGateGroup, TokenGateStatus
+from caretaker.api.objects import Node
 from caretaker.api.times import format_time
 from caretaker.imds import token_gate
+from caretaker.imds.checks import ObservedInstance
+from caretaker.imds.instance_ref import InstanceRef
+from caretaker.imds.merge import DesiredOption
+from caretaker.imds.plan import Member
 from caretaker.imds.token_gate import DAY, HOUR, TokenCandidate, Use, Window
 
 END = 1_799_996_400.0  # a whole hour
@@ -119,6 +124,43 @@ def test_a_group_in_use_names_a_few_instances() -> None:
     unknown = token_gate.group_status(GROUP, ones, Window(WEEK), uses, END)
     assert (unknown.state, unknown.using) == ("Unknown", 0)
     assert "less than 95% of the hours of 40 of 40 instances" in unknown.message
+
+
+WANTS = DesiredOption("required", "me", 100)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen", "skipped", "mine", "is_one"),
+    [
+        pytest.param(WANTS, {}, "", True, True, id="its tokens are optional"),
+        pytest.param(WANTS, {"tokens": "required"}, "", True, False, id="they are required already"),
+        pytest.param(WANTS, {"state": "pending"}, "", True, True, id="about to run"),
+        pytest.param(WANTS, {"state": "terminated"}, "", True, False, id="it has ended"),
+        pytest.param(WANTS, {"managed": True}, "", True, False, id="managed by AWS"),
+        pytest.param(WANTS, None, "", True, False, id="not seen"),
+        pytest.param(WANTS, {}, "Fargate", True, False, id="skipped"),
+        pytest.param(WANTS, {}, "", False, False, id="not selected"),
+        pytest.param(None, {}, "", True, False, id="no policy sets it"),
+        pytest.param(DesiredOption("optional", "me", 100), {}, "", True, False, id="to stay optional"),
+        pytest.param(DesiredOption("required", "other", 100), {}, "", True, False, id="another policy wins"),
+        pytest.param(
+            DesiredOption("required", "me", 100, (), ("me", "other")), {}, "", True, False, id="in conflict"
+        ),
+    ],
+)
+def test_the_instances_whose_tokens_the_policy_would_require(
+    wanted: DesiredOption | None, seen: dict[str, Any] | None, skipped: str, mine: bool, is_one: bool
+) -> None:
+    node = Node("n", "u", {}, provider_id="aws:///eu-west-1a/i-1")
+    given = {"state": "running", "launched": END, **(seen or {})}
+    observed = ObservedInstance(Options(2, given.pop("tokens", "optional")), **given)
+    member = Member(
+        node, InstanceRef("i-1", "eu-west-1", skipped), observed if seen is not None else None, ()
+    )
+    fields = {} if wanted is None else {"httpTokens": wanted}
+    made = list(token_gate.candidates("me", [member], [(mine, fields)]))
+    expected = TokenCandidate("i-1", "eu-west-1", ("", ""), END, given["state"])
+    assert made == ([expected] if is_one else [])
 
 
 def held(state: str, *ones: TokenCandidate, cleared: tuple[str, ...] = ()) -> dict[str, str]:
