@@ -35,6 +35,7 @@ class CloudWatch:
         self.lost: set[str] = set()
         self.codes: dict[str, str] = {}
         self.denied: set[str] = set()
+        self.absent: set[str] = set()
         self.errors: list[AwsError | None] = []
         self.page = 10**9  # data points
 
@@ -63,6 +64,9 @@ class CloudWatch:
             results[name]["Timestamps"].append(at)
             results[name]["Values"].append(value)
         more = {"NextToken": str(skip + self.page)} if rest else {}
+        for query, name in zip(queries, self.calls[-1], strict=True):
+            if name in self.absent:
+                del results[query["Id"]]
         return {"MetricDataResults": list(results.values()), **more}
 
     def points(self, name: str, given: Any, period: int) -> list[tuple[datetime, float]]:

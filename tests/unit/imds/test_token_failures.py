@@ -70,6 +70,13 @@ async def test_a_series_that_is_never_whole_holds_its_own_group_and_is_asked_for
     assert not (await place.passes(READ_SECONDS)).held
 
 
+async def test_a_series_that_is_absent_from_the_answer_is_not_whole(place: Place) -> None:
+    place.ones, place.cloudwatch.absent = [one(1, 30 * DAY), one(2, 2 * DAY)], {"i-2"}
+    assert (await place.passes()).held.keys() == {"i-1", "i-2"}
+    place.cloudwatch.absent = set()
+    assert not (await place.passes(15.0)).held
+
+
 async def test_a_use_in_a_series_that_is_not_whole_is_a_use(place: Place) -> None:
     place.cloudwatch.codes, place.cloudwatch.used = {"i-2": "PartialData"}, {"i-2": 5.0}
     for after in (0.0, 15.0, 30.0, 60.0, 300.0):

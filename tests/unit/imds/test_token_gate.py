@@ -85,6 +85,7 @@ WEEK = END - 7 * DAY
         pytest.param(OLD, hourly(WEEK, lost=8), Use(160, 168), True, id="95 percent"),
         pytest.param(OLD, hourly(WEEK, lost=9), Use(159, 168), False, id="less than that"),
         pytest.param(OLD, hourly(WEEK, used=WEEK), Use(168, 168, 3.0, WEEK), False, id="in its first hour"),
+        pytest.param(OLD, [*hourly(WEEK), (END, 3.0)], Use(168, 168), True, id="after the end"),
         pytest.param(OLD, hourly(WEEK - DAY, used=WEEK - HOUR), Use(168, 168), True, id="before the window"),
         pytest.param(one(3, 1.5 * HOUR), hourly(END - 2 * HOUR), Use(1, 1), True, id="from its start on"),
         pytest.param(

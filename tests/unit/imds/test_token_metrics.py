@@ -108,6 +108,19 @@ async def test_status_has_five_hundred_groups_and_the_others_count_all_the_same(
         assert (len(found.status.groups), found.held) == (500, {})
 
 
+async def test_a_call_has_at_most_500_metrics(place: Place) -> None:
+    place.ones = [one(number, 2 * DAY) for number in range(600)] + [one(600, 12 * HOUR)]
+    assert not (await place.passes(days=1)).held
+    assert [len(call) for call in place.cloudwatch.calls] == [500, 101]
+
+
+async def test_another_leader_and_a_gate_that_is_removed_leave_nothing_let_through(place: Place) -> None:
+    for forgets in (place.gates.clear, lambda: place.gates.forget("p")):
+        assert not (await place.passes(READ_SECONDS)).held
+        forgets()
+        assert (await place.passes(60.0)).held.keys() == {"i-1", "i-2"}
+
+
 async def test_regions_are_asked_one_by_one(place: Place) -> None:
     place.ones[0] = one(1, 30 * DAY, "us-east-1")
     assert not (await place.passes()).held
