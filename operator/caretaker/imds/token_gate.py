@@ -63,12 +63,14 @@ class TokenCandidate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Use(msgspec.Struct, frozen=True, gc=False):
-    """IMDSv1 of one instance. `hours`: those with data, of `of`; `last`: Unix seconds of the last use."""
+    """IMDSv1 of one instance. `hours`: those with data, of `of`; `last`: Unix seconds of the last use;
+    `start`: of the window that was read."""
 
     hours: int
     of: int
     count: float = 0.0
     last: float = 0.0
+    start: float = 0.0
 
     @property
     def covered(self) -> bool:
@@ -230,18 +232,20 @@ def unread(
     groups: Mapping[Group, Sequence[TokenCandidate]],
     windows: Mapping[Group, Window],
     before: TokenGateStatus | None,
-    why: Mapping[Group, TokenGateGroup],
+    refused: Mapping[Group, Held],
     next_at: float,
 ) -> dict[Group, TokenGateGroup]:
-    """The groups between two readings. `why`: those that cannot be read now."""
+    """The groups between two readings. `refused`: those that cannot be read now."""
     known = {(one.kind, one.name): one for one in (before.groups if before is not None else ())}
     found: dict[Group, TokenGateGroup] = {}
     for group, ones in groups.items():
         window, last = windows[group], known.get(group)
         if window.start is None and window.state != "Quiet":
             found[group] = TokenGateGroup(*group, window.state, len(ones), message=window.message)
-        elif group in why and (last is None or last.state != "Quiet"):
-            found[group] = why[group]
+        elif group in refused and (last is None or last.state != "Quiet"):
+            reason, message = refused[group]
+            state: TokenGateState = "Waiting" if reason == Reason.IMDSV1_WAITING else "Unknown"
+            found[group] = TokenGateGroup(*group, state, len(ones), message=message)
         elif last is not None and last.state != "Waiting":
             found[group] = last
         else:

@@ -113,6 +113,11 @@ class _State:
         """Whether the reading that began has been charged, and goes on to the same end."""
         return bool(self.end and self.asked) and 0 <= now - self.since < seconds
 
+    def lacks(self, every: Iterable["_Series"]) -> list["_Series"]:
+        """Those that this reading has not read yet from their start on; a window may grow meanwhile."""
+        known = ((one, self.uses.get(one.of.instance)) for one in every)
+        return [one for one, use in known if use is None or use.start > one.start]
+
     def find(self, group: Group, ones: Sequence[TokenCandidate], window: Window, *, quiet: bool) -> None:
         """The group is read whole."""
         self.done[group] = token_gate.group_status(group, ones, window, self.uses, self.end, quiet=quiet)
@@ -174,7 +179,7 @@ class TokenGates:
             left = [one for one in series if one.of.group not in state.done]
         if reads:
             await self._renew(mine, state, left, end)
-            partial = {one.of.group for one in left if one.of.instance not in state.uses}
+            partial = {one.of.group for one in state.lacks(left)}
             for group in {one.of.group for one in left} - partial:
                 state.find(group, groups[group], windows[group], quiet=group in quiet)
             left = [one for one in left if one.of.group in partial]
@@ -190,14 +195,8 @@ class TokenGates:
                 TokenGateStatus(format_time(state.since), state.asked, days),
                 state.since + seconds - now,
             )
-        why = {
-            g: TokenGateGroup(
-                *g, "Waiting" if held is _UNREAD else "Unknown", len(groups[g]), message=held[1]
-            )
-            for g, held in refused.items()
-        }
-        found = {**token_gate.unread(groups, windows, before, why, now + wait), **(state.done if due else {})}
-        found = {group: one for group, one in found.items() if group in groups}
+        found = token_gate.unread(groups, windows, before, refused, now + wait)
+        found |= {group: one for group, one in state.done.items() if due and group in groups}
         status = msgspec.structs.replace(status, groups=token_gate.kept(before, found, given.groups))
         state.last = status
         status = msgspec.structs.replace(status, groups=status.groups[:MAX_GROUPS])
@@ -229,7 +228,7 @@ class TokenGates:
 
     async def _renew(self, mine: ParsedPolicy, state: _State, every: Sequence["_Series"], end: float) -> None:
         """Read the series that this reading has not read yet, region by region."""
-        left = [one for one in every if one.of.instance not in state.uses]
+        left = state.lacks(every)
         for region in sorted({one.of.region for one in left}):
             shared = state.regions.setdefault(region, SharedRead())
             if time.monotonic() < shared.again_at:
@@ -258,7 +257,8 @@ class TokenGates:
                 whole = name in points and name not in problems
                 if whole or state.tries[name] >= MOST_TRIES:
                     use = token_gate.use_of(one.of, points.get(name, ()), one.start, end)
-                    state.uses[name] = use if whole else msgspec.structs.replace(use, hours=0)
+                    hours = use.hours if whole else 0
+                    state.uses[name] = msgspec.structs.replace(use, hours=hours, start=one.start)
         return next(iter(problems.values()), None)
 
     # ---------------------------------------------------------------- canaries

@@ -8,6 +8,7 @@ import pytest
 from caretaker.api.conditions import BreakerReason
 from caretaker.api.imds import FieldChange, Options
 from caretaker.api.times import format_time
+from caretaker.imds.cases import gated_alone
 from caretaker.imds.enforce import Enforced, enforce
 from caretaker.imds.merge import PolicyOptions
 from unit.imds.enforcing import CLOSE, GOOD, HOP, ME, RAISE, WALL, canaries, canary, found, inputs, passed
@@ -77,6 +78,13 @@ def test_instances_that_only_the_gate_holds_are_not_too_much_drift() -> None:
     )
     assert enforce(given, inputs(max_drift_percent=10)).phase == "DriftTooWide"
     assert enforce(given, inputs(tokens_held=held, max_drift_percent=9)).phase == "DriftTooWide"
+
+
+def test_a_difference_of_another_policy_is_drift_all_the_same() -> None:
+    held = inputs(tokens_held={"i-0": WHY})
+    assert gated_alone(found(0, OPEN), held)
+    assert not gated_alone(found(0, BOTH, PolicyOptions("other", 50, Options(2))), held)
+    assert not gated_alone(found(1, OPEN), held)
 
 
 def test_without_the_gate_tokens_are_required() -> None:

@@ -70,6 +70,15 @@ async def test_a_series_that_is_never_whole_holds_its_own_group_and_is_asked_for
     assert not (await place.passes(READ_SECONDS)).held
 
 
+async def test_a_window_that_grows_while_it_is_read_is_read_anew(place: Place) -> None:
+    """The youngest, whose boot it has, leaves; then the boot of another one has to be in it."""
+    place.ones = [one(1, 30 * DAY), one(2, 20 * DAY), one(3, 10 * DAY)]
+    place.cloudwatch.used, place.cloudwatch.codes = {"i-2": 15 * 24.0}, {"i-1": "InternalError"}
+    await place.passes()
+    place.ones, place.cloudwatch.codes = place.ones[:2], {}
+    assert states(await place.passes(15.0)) == {"a": "InUse"}
+
+
 async def test_a_series_that_is_absent_from_the_answer_is_not_whole(place: Place) -> None:
     place.ones, place.cloudwatch.absent = [one(1, 30 * DAY), one(2, 2 * DAY)], {"i-2"}
     assert (await place.passes()).held.keys() == {"i-1", "i-2"}
