@@ -20,6 +20,7 @@ Verdict = Literal[
     "Blocked",  # no connection: a network policy, a firewall, no route
     "Refused",  # no server listens: a proxy that is down, or no metadata service
     "EndpointDisabled",  # HttpEndpoint is disabled
+    "Forbidden",  # a token is refused, and metadata without one were not asked for: one of those two
     "Proxied",  # a server on the way refuses tokens: a proxy that adds X-Forwarded-For
     "Emulated",  # something else answers in its place: no verdict about EC2
     "Silent",  # connections are taken, and nothing is answered, though the hop limit cannot be why
@@ -161,6 +162,9 @@ def _forbidden(seen: Observation) -> Finding | None:
     if isinstance(seen.without, Answer) and seen.without.status != 403:
         detail = "a token is refused (403) while metadata answers: a proxy on the way, or an emulator"
         return Finding("Proxied", detail, needed_hops=hops, imdsv1=imdsv1(seen))
+    if seen.without is None:
+        detail = "a token is refused (403): HttpEndpoint is disabled, or a proxy on the way"
+        return Finding("Forbidden", detail, needed_hops=hops)
     if not isinstance(seen.without, Answer):
         return None  # whether metadata is given without a token was not learned
     return Finding(

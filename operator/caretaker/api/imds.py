@@ -354,10 +354,12 @@ class TokenGateGroup(Wire, frozen=True, omit_defaults=False):
 
 
 class TokenGateStatus(Wire, frozen=True, omit_defaults=False):
-    """The last reading of CloudWatch: its time, and the number of metrics that it requested."""
+    """The last reading of CloudWatch: when it began, the number of metrics that it requested, and the `days`
+    of its windows, for which the quiet groups are recorded."""
 
     read_at: str | None = None
     metrics: int = 0
+    days: int = 0
     groups: tuple[TokenGateGroup, ...] = ()
 
 

@@ -175,8 +175,27 @@ def _blocked(
         return Blocked(change, Reason.BLOCKED_BY_ACCOUNT_POLICY, message)
     if why := blocked(change, observed, inputs.loosening, inputs.tightening):
         return why
-    gate = inputs.tokens_held.get(one.instance) if change.field == TOKENS else None
-    return Blocked(change, *gate) if gate is not None and change.desired == "required" else None
+    return _gated(change, one, inputs)
+
+
+def _gated(change: OptionChange, one: CheckedInstance, inputs: EnforceInput) -> Blocked | None:
+    """Whether spec.tokenGate holds the change back: with tokens still optional, a pod behind a hop limit that
+    is too low for it falls back to IMDSv1, and the gate would never open."""
+    if (gate := inputs.tokens_held.get(one.instance)) is None:
+        return None
+    if change.field == TOKENS and change.desired == "required":
+        return Blocked(change, *gate)
+    if change.field == HOP_LIMIT and change.tightens:
+        reason, message = gate
+        return Blocked(change, reason, f"it is not lowered before tokens are required; {message}")
+    return None
+
+
+def gated_alone(one: CheckedInstance, inputs: EnforceInput) -> bool:
+    """Whether spec.tokenGate holds back everything in which the instance differs."""
+    mine = [change for change in one.result.changes if change.policy == inputs.me]
+    every = len(mine) == len(one.result.changes)
+    return bool(mine) and every and all(_gated(change, one, inputs) for change in mine)
 
 
 def _drifted(

@@ -32,6 +32,7 @@ from caretaker.imds.policy_state import PolicyState
 from caretaker.imds.prober import Prober, unserved
 from caretaker.imds.resource import KIND, ParsedPolicy, RawPolicy, read
 from caretaker.imds.status import events_of, status_of
+from caretaker.imds.token_gate import shut_input
 from caretaker.imds.token_metrics import GateResult, TokenGates, gate_input, gated
 from caretaker.imds.verify import Probing
 from caretaker.imds.watch_handlers import WatchHandlers
@@ -168,7 +169,7 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         )
         wanting = self._wanting(every)
         found = await self._probed(mine, found)
-        found, gate = await self._gated(mine, found)
+        found, gate = await self._gated(mine, found, every)
         if policy_state is not None:
             found = self._enforcing(mine, found, policy_state, gate)
         status_input, plan_input = found.status_input, found.plan_input
@@ -211,12 +212,17 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             ),
         )
 
-    async def _gated(self, mine: ParsedPolicy, found: GatherResult) -> tuple[GatherResult, GateResult | None]:
+    async def _gated(
+        self, mine: ParsedPolicy, found: GatherResult, every: Iterable[ParsedPolicy]
+    ) -> tuple[GatherResult, GateResult | None]:
         """With the state of spec.tokenGate; None: there is none."""
         assert mine.spec is not None  # noqa: S101 - the caller has checked
-        if mine.spec.token_gate is None:
-            return found, None
-        gate = await self._gates.read(mine, gate_input(found.plan_input, time.time()))
+        gate = None
+        if mine.spec.token_gate is not None:
+            gate = await self._gates.read(mine, gate_input(found.plan_input, time.time()))
+        others = [one.status.token_gate for one in every if one.meta.name != mine.meta.name]
+        statuses = [*others, gate.status if gate is not None else None]
+        found = msgspec.structs.replace(found, plan_input=shut_input(found.plan_input, statuses))
         return msgspec.structs.replace(found, status_input=gated(found.status_input, gate)), gate
 
     def _enforcing(

@@ -18,7 +18,7 @@ from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, GroupC
 from caretaker.api.times import format_time
 from caretaker.imds.canary import step
 from caretaker.imds.canary_record import Fault, Record, status
-from caretaker.imds.cases import Case, Cases, attempt_of, concerns
+from caretaker.imds.cases import Case, Cases, attempt_of, concerns, gated_alone
 from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.change_state import runs
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, full, has_room, joins, restore
@@ -253,7 +253,8 @@ def _unready(record: Record) -> str:
 
 def _too_wide(every: Sequence[CheckedInstance], inputs: EnforceInput) -> tuple[str, str] | None:
     states = Counter(one.result.state for one in every)
-    checked, drifted = states["compliant"] + states["drifted"] + states["pending"], states["drifted"]
+    checked = states["compliant"] + states["drifted"] + states["pending"]
+    drifted = sum(one.result.state == "drifted" and not gated_alone(one, inputs) for one in every)
     if drifted * 100 <= inputs.max_drift_percent * checked:
         return None
     return Reason.DRIFT_TOO_WIDE, (

@@ -116,6 +116,7 @@ class LaunchSnapshot(msgspec.Struct, frozen=True):
     classes            Karpenter's EC2NodeClasses by name; None = not read
     accounts           by region that was read
     refusals           region -> why Enforce sends no optional tokens, by its last read; "" = it may
+    tokens_shut        groups in which spec.tokenGate of a policy holds required tokens back
     """
 
     groups: Mapping[tuple[str, str], ScalingGroup | None] = {}
@@ -123,6 +124,7 @@ class LaunchSnapshot(msgspec.Struct, frozen=True):
     classes: Mapping[str, Options] | None = None
     accounts: Mapping[str, Account] = {}
     refusals: Mapping[str, str] = {}
+    tokens_shut: frozenset[tuple[str, str]] = frozenset()
 
 
 def account_of(found: AccountDefaults) -> Account:

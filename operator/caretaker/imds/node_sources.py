@@ -107,6 +107,27 @@ def targets(
     return found
 
 
+def shut(
+    key: tuple[str, ...],
+    tokens: str | None,
+    target: Mapping[str, Any],
+    node_sources: Iterable[NodeSource],
+    launching: LaunchSnapshot,
+) -> str:
+    """Why the options `target` must not be set at this source, which has `tokens`: spec.tokenGate holds back
+    required tokens in a group whose next nodes come from there, by any of its versions."""
+    if tokens == "required" or target.get("httpTokens") != "required" or not launching.tokens_shut:
+        return ""
+    for one in node_sources:
+        groups = launching.tokens_shut.intersection(one.groups or (("", ""),))
+        if groups and any(its[:3] == key[:3] for its in _keys(one.launch, launching)):
+            kind, name = min(groups)
+            group = f"{kind}/{name}" if name else "nodes without a group"
+            held = f"spec.tokenGate holds required tokens back in {group}"
+            return f"{held}: there is no command until it is Quiet"
+    return ""
+
+
 def _keys(launch: LaunchSource, launching: LaunchSnapshot) -> Iterable[tuple[str, ...]]:
     if launch.kind == "EC2NodeClass":
         yield ("class", launch.name)

@@ -29,7 +29,7 @@ from caretaker.imds.launching import (
     refused_launch,
 )
 from caretaker.imds.merge import DesiredOption
-from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource, targets
+from caretaker.imds.node_sources import GroupName, Kind, LaunchSource, NodeSource, shut, targets
 from caretaker.imds.remediation import NewVersion, Script, group_commands, patch_node_class
 
 MAX_MESSAGE: Final = 1024
@@ -171,7 +171,7 @@ class _SourceChecker:
             return SourceStatus(state, node_class=name, message=refusal)
         # Karpenter has no such field, and sets it to disabled on all that it launches.
         cannot = [one for one in differs if one.field == "instanceMetadataTags"]
-        target, contested, left = self._target(("class", name), differs, launch.region)
+        target, contested, left = self._target(("class", name), differs, launch.region, tokens)
         target.pop("instanceMetadataTags", None)
         refused = self._refused(launch.region, target.get("httpTokens", tokens))[1]
         why = cannot and "an EC2NodeClass cannot set instanceMetadataTags"
@@ -306,7 +306,7 @@ class _SourceChecker:
         if inherits and account is None and unset:
             message = _joined(shown, "the account's defaults could not be read", refusal)
             return _Launched(msgspec.structs.replace(of, state="Unknown", message=message))
-        target, contested, left = self._target(("template", *key, ref.version), differs, region)
+        target, contested, left = self._target(("template", *key, ref.version), differs, region, tokens)
         new = NewVersion(template, version, target).reusing()
         contested = contested or self._displaced((*key, ref.version), new, defaults)
         refused = self._refused(region, new.block.get("HttpTokens") or defaults.http_tokens)[1]
@@ -320,7 +320,7 @@ class _SourceChecker:
         return _Launched(of, fixable, new, no_command=bool(contested or template.stack or refused))
 
     def _target(
-        self, key: tuple[str, ...], differs: Sequence[OptionChange], region: str
+        self, key: tuple[str, ...], differs: Sequence[OptionChange], region: str, tokens: str | None
     ) -> tuple[dict[str, Any], str, str]:
         """All options that nodes from there should have, by all policies; which of those in question cannot
         be had, since nodes from there should differ; and why optional tokens are left out: launches with
@@ -334,7 +334,8 @@ class _SourceChecker:
             del target["httpTokens"]
             left = left if any(one.field == "httpTokens" for one in differs) else ""
             left += "; the rest can be set without it" if left and len(differs) > 1 else ""
-        return target, message if contested else "", left
+        held = shut(key, tokens, target, self._known_sources(), self._launching)
+        return target, message if contested else held, left
 
     def _everybody(self) -> Mapping[tuple[str, ...], Mapping[str, set[Any]]]:
         """The desired options of all policies, by source: see targets()."""

@@ -8,8 +8,9 @@ data is not zero. A group is quiet if each of its running instances has data in 
     has the boot of one of them: much of IMDSv1's use is at boot. EC2 reports the last start (LaunchTime). If
     none is younger, the window begins with the youngest, at most 63 days ago.
 
-An instance that is younger than the window is judged from its start on. The first hour may be short: its data
-count, and it may lack data. A quiet group stays so for instances that join, once each of them is judged.
+An instance that is younger than the window is judged from its start on. The first hour may be short: its
+uses count, and it may lack data. A quiet group stays so for instances that join, until one of the group uses
+IMDSv1: one without data is held back alone. The record holds for the `days` of its reading, and for fewer.
 """
 
 import math
@@ -24,7 +25,7 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.imds.checks import ENDED
 from caretaker.imds.drift import TOKENS
 from caretaker.imds.enforce_input import Group
-from caretaker.imds.plan import Desired, Member
+from caretaker.imds.plan import Desired, Member, PlanInput
 
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
@@ -46,22 +47,30 @@ Held = tuple[str, str]  # (reason, message)
 
 
 class TokenCandidate(msgspec.Struct, frozen=True, gc=False):
-    """An instance whose tokens are to be required. `launched`: its last start, Unix seconds; 0 = unknown."""
+    """An instance whose tokens are to be required. `launched`: its last start, Unix seconds; 0 = unknown;
+    `state`: EC2's."""
 
     instance: str
     region: str
     group: Group
     launched: float
-    runs: bool
+    state: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has data."""
+        return self.state == "running"
 
 
 class Use(msgspec.Struct, frozen=True, gc=False):
-    """IMDSv1 of one instance. `hours`: those with data, of `of`; `last`: Unix seconds of the last use."""
+    """IMDSv1 of one instance. `hours`: those with data, of `of`; `last`: Unix seconds of the last use;
+    `start`: of the window that was read."""
 
     hours: int
     of: int
     count: float = 0.0
     last: float = 0.0
+    start: float = 0.0
 
     @property
     def covered(self) -> bool:
@@ -87,8 +96,9 @@ def candidates(me: str, members: Iterable[Member], desired: Iterable[Desired]) -
             continue
         if observed.options.http_tokens != "required" and observed.state not in ENDED:
             group = member.groups[0] if member.groups else ("", "")
-            runs = observed.state == "running"
-            yield TokenCandidate(member.ref.instance, member.ref.region, group, observed.launched, runs)
+            yield TokenCandidate(
+                member.ref.instance, member.ref.region, group, observed.launched, observed.state
+            )
 
 
 def by_group(every: Iterable[TokenCandidate]) -> dict[Group, list[TokenCandidate]]:
@@ -151,16 +161,22 @@ def use_of(one: TokenCandidate, points: Iterable[tuple[float, float]], start: fl
     first, hours, count, last = began(one, start), 0, 0.0, 0.0
     for at, value in points:
         if first <= at < end:
-            hours += 1
+            hours += at >= one.launched
             count += value
             last = max(last, at) if value > 0 else last
     return Use(hours, hours_of(one, start, end), count, last)
 
 
 def group_status(
-    group: Group, ones: Sequence[TokenCandidate], window: Window, uses: Mapping[str, Use], end: float
+    group: Group,
+    ones: Sequence[TokenCandidate],
+    window: Window,
+    uses: Mapping[str, Use],
+    end: float,
+    *,
+    quiet: bool = False,
 ) -> TokenGateGroup:
-    """The finding of a reading."""
+    """The finding of a reading. `quiet`: an earlier one found the group quiet; then only a use ends that."""
     kind, name = group
     if window.start is None:
         return TokenGateGroup(kind, name, window.state, len(ones), message=window.message)
@@ -171,13 +187,15 @@ def group_status(
         are = f"{len(using)} of {len(every)} instances used IMDSv1 in the last {days}"
         message = f"{are}: {_some([name for _, name in using])}; last at {format_time(using[0][0])}"
         return TokenGateGroup(kind, name, "InUse", len(every), len(using), message)
+    message = f"none of {len(every)} instances used IMDSv1 in the last {days}"
     if short := [one.instance for one, use in every if not use.covered]:
-        message = (
+        lacks = (
             f"CloudWatch has data of less than {COVERED:.0%} of the hours of {len(short)} of {len(every)} "
             f"instances in the last {days}: {_some(short)}"
         )
-        return TokenGateGroup(kind, name, "Unknown", len(every), message=message)
-    message = f"none of {len(every)} instances used IMDSv1 in the last {days}"
+        if not quiet:
+            return TokenGateGroup(kind, name, "Unknown", len(every), message=lacks)
+        message = f"{message}; {lacks}"
     return TokenGateGroup(kind, name, "Quiet", len(every), message=message)
 
 
@@ -186,6 +204,18 @@ def wait(before: TokenGateStatus | None, now: float, scale: float = 1.0) -> floa
     at = parse_time(before.read_at) if before is not None else None
     age = now - at if at is not None else -1.0
     return max(READ_SECONDS * scale - age, 0.0) if age >= 0 else 0.0
+
+
+def anew(before: TokenGateStatus | None, days: int) -> TokenGateStatus | None:
+    """The record of earlier readings; None: there is none, or it is of fewer days."""
+    return before if before is not None and days <= before.days else None
+
+
+def shut_input(read: PlanInput, statuses: Iterable[TokenGateStatus | None]) -> PlanInput:
+    """With the groups in which required tokens are held back, by the status of any policy."""
+    groups = (one for status in statuses if status is not None for one in status.groups)
+    held = frozenset((one.kind, one.name) for one in groups if one.state != "Quiet")
+    return msgspec.structs.replace(read, launching=msgspec.structs.replace(read.launching, tokens_shut=held))
 
 
 def quiet_groups(before: TokenGateStatus | None) -> set[Group]:
@@ -202,15 +232,20 @@ def unread(
     groups: Mapping[Group, Sequence[TokenCandidate]],
     windows: Mapping[Group, Window],
     before: TokenGateStatus | None,
+    refused: Mapping[Group, Held],
     next_at: float,
 ) -> dict[Group, TokenGateGroup]:
-    """The groups between two readings."""
+    """The groups between two readings. `refused`: those that cannot be read now."""
     known = {(one.kind, one.name): one for one in (before.groups if before is not None else ())}
     found: dict[Group, TokenGateGroup] = {}
     for group, ones in groups.items():
         window, last = windows[group], known.get(group)
         if window.start is None and window.state != "Quiet":
             found[group] = TokenGateGroup(*group, window.state, len(ones), message=window.message)
+        elif group in refused and (last is None or last.state != "Quiet"):
+            reason, message = refused[group]
+            state: TokenGateState = "Waiting" if reason == Reason.IMDSV1_WAITING else "Unknown"
+            found[group] = TokenGateGroup(*group, state, len(ones), message=message)
         elif last is not None and last.state != "Waiting":
             found[group] = last
         else:
@@ -222,7 +257,8 @@ def unread(
 def held_of(
     every: Iterable[TokenCandidate], groups: Mapping[Group, TokenGateGroup], cleared: Collection[str]
 ) -> dict[str, Held]:
-    """Instances whose tokens stay optional for now. `cleared`: those that the last reading found quiet."""
+    """Instances whose tokens stay optional for now. `cleared`: those that the last reading found quiet. A
+    stopped one follows its group; one that is about to run does not."""
     joined = "the instance is judged with the next reading of CloudWatch"
     why = {
         group: (REASONS[one.state], f"{name_of(group)}: {joined if one.state == 'Quiet' else one.message}")
@@ -231,7 +267,7 @@ def held_of(
     return {
         one.instance: why[one.group]
         for one in every
-        if groups[one.group].state != "Quiet" or (one.runs and one.instance not in cleared)
+        if groups[one.group].state != "Quiet" or (one.state != "stopped" and one.instance not in cleared)
     }
 
 

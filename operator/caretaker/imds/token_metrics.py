@@ -3,20 +3,23 @@ MetadataNoTokenRejected of the canaries that require them.
 
 Inputs: CloudWatch, the candidates of a policy (token_gate.py), its canaries. I/O only. Each metric of a call
 is charged: instances are read at most once in READ_SECONDS, canaries once in CANARY_SECONDS of their soak,
-and nothing is read where nothing is to be changed. After an error the rest is read later; until then the gate
-is shut. status has the time of the last reading, so that a new process does not read earlier.
+and nothing is read where nothing is to be changed. Each region has its own errors. After one the rest is read
+later, to the same end; until then the gate is shut for the groups that are not read whole. Series that
+CloudWatch does not return whole are asked for MOST_TRIES times in a reading. status has the time at which the
+last reading began, so that a new process does not read earlier.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from caretaker.api.conditions import PolicyReason as Reason
-from caretaker.api.imds import MAX_GROUPS, GroupCanary, TokenGateStatus
+from caretaker.api.imds import MAX_GROUPS, GroupCanary, TokenGateGroup, TokenGateStatus
 from caretaker.api.times import format_time, parse_time
 from caretaker.aws.cloudwatch import MOST_DATAPOINTS, MOST_QUERIES, CloudWatch
 from caretaker.aws.errors import AwsError, ErrorClass
@@ -40,6 +43,7 @@ NAMESPACE: Final = "AWS/EC2"
 NO_TOKEN: Final = "MetadataNoToken"  # noqa: S105 - a name
 # Between two readings of a canary: with basic monitoring a data point stands for five minutes.
 CANARY_SECONDS: Final = 300.0
+MOST_TRIES: Final = 5
 
 _UNREAD: Final[Held] = (Reason.IMDSV1_WAITING, "CloudWatch is read again once the breaker is closed")
 
@@ -83,18 +87,47 @@ def gated(inputs: StatusInput, gate: GateResult | None, *, operator: bool = True
 
 
 class _State:
-    """The memory of a policy. `cleared`: instances that the last reading found quiet; `uses`: those of the
-    reading under way, which ends at `end`; `asked`: its metrics; `last`: the last result, which status may
-    not have yet."""
+    """The memory of a policy. `cleared`: instances that the last reading found quiet; `last`: the last
+    status, which the cluster may not have yet; `rejected`, `heard`: of canaries.
 
-    def __init__(self) -> None:
-        self.reading, self.canaries = SharedRead(), SharedRead()
-        self.cleared: frozenset[str] = frozenset()
-        self.uses: dict[str, Use] = {}
-        self.end = 0.0
-        self.asked = 0
+    Of the reading under way: `since`, Unix seconds; `end`, to which it reads, 0 = there is none; `uses` so
+    far; `done`: groups that are read whole; `tries` by instance; `asked`: its metrics."""
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.regions: dict[str, SharedRead] = {}
+        self.canaries: dict[str, SharedRead] = {}
         self.rejected: dict[str, tuple[float, float]] = {}
+        self.heard: dict[str, float] = {}
         self.last: TokenGateStatus | None = None
+        self.begin(0.0, 0.0)
+
+    def begin(self, now: float, end: float) -> None:
+        self.since, self.end, self.asked = now, end, 0
+        self.uses: dict[str, Use] = {}
+        self.done: dict[Group, TokenGateGroup] = {}
+        self.tries = Counter[str]()
+        self.cleared: frozenset[str] = frozenset()
+
+    def under_way(self, now: float, seconds: float) -> bool:
+        """Whether the reading that began has been charged, and goes on to the same end."""
+        return bool(self.end and self.asked) and 0 <= now - self.since < seconds
+
+    def lacks(self, every: Iterable["_Series"]) -> list["_Series"]:
+        """Those that this reading has not read yet from their start on; a window may grow meanwhile."""
+        known = ((one, self.uses.get(one.of.instance)) for one in every)
+        return [one for one, use in known if use is None or use.start > one.start]
+
+    def find(self, group: Group, ones: Sequence[TokenCandidate], window: Window, *, quiet: bool) -> None:
+        """The group is read whole."""
+        self.done[group] = token_gate.group_status(group, ones, window, self.uses, self.end, quiet=quiet)
+        uses = {one.instance: self.uses[one.instance] for one in ones if one.instance in self.uses}
+        self.cleared |= token_gate.cleared(uses)
+
+    def problem(self, regions: Iterable[str]) -> AwsError | ApiError | None:
+        """Why one of these was not read."""
+        known = (self.regions[name].problem for name in sorted(set(regions)) if name in self.regions)
+        return next((one for one in known if one is not None), None)
 
 
 class TokenGates:
@@ -126,45 +159,64 @@ class TokenGates:
         """The gate of a policy that has one, by the last reading or a new one."""
         assert mine.spec is not None  # noqa: S101 - the caller has checked
         assert mine.spec.token_gate is not None  # noqa: S101 - the caller has checked
-        state = self._states.setdefault(mine.meta.name, _State())
-        days, now, before = mine.spec.token_gate.days, given.now, state.last or mine.status.token_gate
-        end, groups = token_gate.end_of(now), token_gate.by_group(given.every)
+        state = self._states.get(mine.meta.name)
+        if state is None or state.uid != mine.meta.uid:
+            state = self._states[mine.meta.name] = _State(mine.meta.uid)
+        days, now, seconds = mine.spec.token_gate.days, given.now, token_gate.READ_SECONDS * self._scale
+        before = token_gate.anew(state.last or mine.status.token_gate, days)
+        if before is None:
+            state.begin(0.0, 0.0)
+        wait, goes_on = token_gate.wait(before, now, self._scale), state.under_way(now, seconds)
+        end, groups = state.end if goes_on else token_gate.end_of(now), token_gate.by_group(given.every)
         quiet = token_gate.quiet_groups(before)
         windows = {g: token_gate.window_of(ones, end, days, quiet=g in quiet) for g, ones in groups.items()}
-        wait = token_gate.wait(before, now, self._scale)
         series = list(_series(groups, windows, end))
-        due, complete = bool(series) and not wait, False
-        if due and mine.status.breaker is None:
-            complete = await self._renew(mine, state, series, end)
-        status, problem = before or TokenGateStatus(), state.reading.problem if due else None
-        if complete:
-            found = {
-                g: token_gate.group_status(g, ones, windows[g], state.uses, end) for g, ones in groups.items()
-            }
-            state.cleared = token_gate.cleared(state.uses)
+        due, left = bool(series) and (goes_on or not wait), list[_Series]()
+        reads = due and mine.status.breaker is None
+        if reads and not goes_on:
+            state.begin(now, end)
+        if due:
+            left = [one for one in series if one.of.group not in state.done]
+        if reads:
+            await self._renew(mine, state, left, end)
+            partial = {one.of.group for one in state.lacks(left)}
+            for group in {one.of.group for one in left} - partial:
+                state.find(group, groups[group], windows[group], quiet=group in quiet)
+            left = [one for one in left if one.of.group in partial]
+        problem = state.problem(one.of.region for one in (left or series))
+        # The last reading of these is too old.
+        refused = {
+            group: self._refusal(state.problem(one.region for one in groups[group])) if reads else _UNREAD
+            for group in {one.of.group for one in left}
+        }
+        status = before or TokenGateStatus(days=days)
+        if reads and state.asked:
             status, wait = (
-                TokenGateStatus(format_time(now), state.asked),
-                token_gate.READ_SECONDS * self._scale,
+                TokenGateStatus(format_time(state.since), state.asked, days),
+                state.since + seconds - now,
             )
-            state.end = 0.0
-        else:
-            found = token_gate.unread(groups, windows, before, now + wait)
+        found = token_gate.unread(groups, windows, before, refused, now + wait)
+        found |= {group: one for group, one in state.done.items() if due and group in groups}
         status = msgspec.structs.replace(status, groups=token_gate.kept(before, found, given.groups))
         state.last = status
         status = msgspec.structs.replace(status, groups=status.groups[:MAX_GROUPS])
         held = token_gate.held_of(given.every, found, state.cleared)
-        if due and not complete:  # the last reading is too old
-            refusal = self._refusal(problem) if problem is not None else _UNREAD
-            held = {one.instance: refusal for one in given.every}
+        held |= {one.instance: refused[one.group] for one in given.every if one.group in refused}
+        if reads and not left:
+            state.end, state.done = 0.0, {}
         failure = await self._canaries(mine, state, given)
-        wakes = [wait] if series and wait else []
-        for shared in (state.reading, state.canaries):
-            wakes += [shared.again_at - time.monotonic()] if shared.problem is not None else []
-        wakes += [CANARY_SECONDS * self._scale] if state.rejected else []
+        wakes = [wait] if series and wait > 0 else []
+        regions = {one.of.region for one in left} if reads else set[str]()
+        waits = [one for name, one in state.regions.items() if name in regions]
+        again = [one.again_at - time.monotonic() for one in (*waits, *state.canaries.values()) if one.problem]
+        wakes += [seconds for seconds in again if seconds > 0]
+        wakes += [CANARY_SECONDS * self._scale] if state.heard else []
         wake = min(wakes, default=None)
         return GateResult(status, held, dict(state.rejected), problem or failure, wake)
 
-    def _refusal(self, problem: AwsError | ApiError) -> Held:
+    def _refusal(self, problem: AwsError | ApiError | None) -> Held:
+        if problem is None:
+            return _UNREAD
         more = advice(problem) if self._operator else ""
         if isinstance(problem, AwsError) and problem.access_denied:
             return Reason.ACCESS_DENIED, f"{problem}{more}"
@@ -174,69 +226,90 @@ class TokenGates:
 
     # ---------------------------------------------------------------- before tokens are required
 
-    async def _renew(self, mine: ParsedPolicy, state: _State, every: Sequence["_Series"], end: float) -> bool:
-        """Read all series. Those that an attempt of this hour has read are kept. Whether all are read."""
-        if time.monotonic() < state.reading.again_at:
-            return False
-        if state.end != end:
-            state.uses, state.end, state.asked = {}, end, 0
-        left = [one for one in every if one.of.instance not in state.uses]
+    async def _renew(self, mine: ParsedPolicy, state: _State, every: Sequence["_Series"], end: float) -> None:
+        """Read the series that this reading has not read yet, region by region."""
+        left = state.lacks(every)
+        for region in sorted({one.of.region for one in left}):
+            shared = state.regions.setdefault(region, SharedRead())
+            if time.monotonic() < shared.again_at:
+                continue
+            problem: AwsError | None = None
+            try:
+                for some in _calls([one for one in left if one.of.region == region], end):
+                    problem = await self._some(mine, state, some, end) or problem
+            except AwsError as error:
+                problem = error
+            shared.done(problem, self._scale)
+
+    async def _some(
+        self, mine: ParsedPolicy, state: _State, some: Sequence["_Series"], end: float
+    ) -> AwsError | None:
+        """Read the series of one call. Why some are not whole; after MOST_TRIES they have no data."""
+        asked, charged = _Asked(some[0].of.region, NO_TOKEN, HOUR, some[0].start, end), state.asked
+        points: Mapping[str, list[tuple[float, float]]] = {}
+        problems: Mapping[str, AwsError] = {}
         try:
-            for some in _calls(left, end):
-                asked = _Asked(some[0].of.region, NO_TOKEN, HOUR, some[0].start, end)
-                points = await self._points(mine, state, asked, [one.of.instance for one in some])
-                for one in some:
-                    found = points[one.of.instance]
-                    state.uses[one.of.instance] = token_gate.use_of(one.of, found, one.start, end)
-        except AwsError as error:
-            state.reading.done(error, self._scale)
-            return False
-        state.reading.done(None, self._scale)
-        return True
+            points, problems = await self._points(mine, state, asked, [one.of.instance for one in some])
+        finally:
+            for one in some:
+                name = one.of.instance
+                state.tries[name] += state.asked > charged
+                whole = name in points and name not in problems
+                if whole or state.tries[name] >= MOST_TRIES:
+                    use = token_gate.use_of(one.of, points.get(name, ()), one.start, end)
+                    hours = use.hours if whole else 0
+                    state.uses[name] = msgspec.structs.replace(use, hours=hours, start=one.start)
+        return next(iter(problems.values()), None)
 
     # ---------------------------------------------------------------- canaries
 
     async def _canaries(
         self, mine: ParsedPolicy, state: _State, given: GateInput
     ) -> AwsError | ApiError | None:
-        """Read the rejected calls of canaries since their change. Why they could not be read."""
+        """Read the rejected calls of canaries since they were chosen: a Node that is not Ready for a moment
+        sets the time of the change anew. Why they could not be read."""
         canaries = mine.status.canary.groups if mine.status.canary is not None else ()
         sent = {
-            one.instance: _five(parse_time(one.at) or given.now)
+            one.instance: _five(parse_time(group.started_at) or parse_time(one.at) or given.now)
             for group in canaries
             if soaks_tokens(group)
             for one in group.instances
             if one.instance in given.regions
         }
         state.rejected = {name: found for name, found in state.rejected.items() if name in sent}
+        state.heard = {name: at for name, at in state.heard.items() if name in sent}
         fresh = given.now - CANARY_SECONDS * self._scale
-        old = [name for name in sorted(sent) if state.rejected.get(name, (-math.inf, 0.0))[0] <= fresh]
-        if not old:
-            return None
-        if time.monotonic() < state.canaries.again_at:
-            return state.canaries.problem
-        try:
-            for region in sorted({given.regions[name] for name in old}):
-                for some in batched([name for name in old if given.regions[name] == region], MOST_QUERIES):
+        old = [name for name in sorted(sent) if state.heard.get(name, -math.inf) <= fresh]
+        regions = {given.regions[name] for name in sent}
+        state.canaries = {name: state.canaries.get(name, SharedRead()) for name in sorted(regions)}
+        for region, shared in state.canaries.items():
+            its = [name for name in old if given.regions[name] == region]
+            if not its or time.monotonic() < shared.again_at:
+                continue
+            problem: AwsError | None = None
+            try:
+                for some in batched(its, MOST_QUERIES):
                     start = min(sent[name] for name in some)
                     end = _five(given.now) + CANARY_SECONDS
                     asked = _Asked(region, REJECTED, CANARY_SECONDS, start, end)
-                    points = await self._points(mine, state, asked, some)
+                    points, problems = await self._points(mine, state, asked, some)
+                    problem = next(iter(problems.values()), problem)
                     for name in some:
-                        count = sum(value for at, value in points[name] if at >= sent[name])
-                        state.rejected[name] = given.now, count
-        except AwsError as error:
-            state.canaries.done(error, self._scale)
-            return error
-        state.canaries.done(None, self._scale)
-        return None
+                        state.heard[name] = given.now
+                        if name not in problems:
+                            count = sum(value for at, value in points[name] if at >= sent[name])
+                            state.rejected[name] = given.now, count
+            except AwsError as error:
+                problem = error
+            shared.done(problem, self._scale)
+        return next((one.problem for one in state.canaries.values() if one.problem is not None), None)
 
     # ---------------------------------------------------------------- calls
 
     async def _points(
         self, mine: ParsedPolicy, state: _State, asked: "_Asked", names: Sequence[str]
-    ) -> dict[str, list[tuple[float, float]]]:
-        """Instance -> its data points, of all pages."""
+    ) -> tuple[dict[str, list[tuple[float, float]]], dict[str, AwsError]]:
+        """Instance -> its data points, of all pages; and why those of some are not whole."""
         assert mine.spec is not None  # noqa: S101 - the caller has checked
         client_key = ClientKey.of(mine.spec.aws.within(asked.region), SERVICE, user=user_of(""))
         ids = {f"m{number}": name for number, name in enumerate(names)}
@@ -258,9 +331,8 @@ class TokenGates:
                     states[name] = result.get("StatusCode", "")
                     given = zip(result.get("Timestamps", ()), result.get("Values", ()), strict=False)
                     points[name] += [(at.timestamp(), value) for at, value in given]
-        for name in names:
-            _complete(name, states.get(name, "no result"))
-        return points
+        lost = {name: states.get(name, "no result") for name in names}
+        return points, {name: _lost(name, code) for name, code in lost.items() if code != "Complete"}
 
 
 class _Series(msgspec.Struct, frozen=True, gc=False):
@@ -315,14 +387,12 @@ def _query(name: str, asked: _Asked, instance: str) -> Mapping[str, Any]:
     return {"Id": name, "MetricStat": {"Metric": metric, "Period": int(asked.period), "Stat": "Sum"}}
 
 
-def _complete(instance: str, code: str) -> None:
-    """Raises AwsError for a series that CloudWatch did not return whole. Lost data are no zeros."""
-    if code == "Complete":
-        return
+def _lost(instance: str, code: str) -> AwsError:
+    """Of a series that CloudWatch did not return whole. Lost data are no zeros."""
     denied = code == "Forbidden"
     message = f"the data of {instance} are not complete"
     kind = ErrorClass.ACCESS_DENIED if denied else ErrorClass.TRANSIENT
-    raise AwsError(kind, code or "?", message, service=SERVICE, operation="GetMetricData")
+    return AwsError(kind, code or "?", message, service=SERVICE, operation="GetMetricData")
 
 
 def _five(seconds: float) -> float:

@@ -26,6 +26,8 @@ REACHABLE: Final = "Reachable"
 HOP_LIMITED: Final = "HopLimited"
 # No metadata, with or without a token.
 _SHUT: Final = frozenset(("Blocked", "EndpointDisabled", "Refused"))
+# Metadata without a token may come all the same.
+_PARTLY: Final = frozenset((HOP_LIMITED, "Forbidden"))
 _NOTHING: Final = frozenset((UNKNOWN, EMULATED))
 
 Group = tuple[str, str]  # kind and name; ("", "") = no group
@@ -287,7 +289,7 @@ def unsaid(probing: Probing, candidate: Candidate, finding: Finding) -> bool:
     """Whether the probe failed, or did not learn whether IMDSv1, or IMDS over IPv6, is closed where that
     counts."""
     reached = finding.verdict == REACHABLE or finding.imdsv1 == "Open"
-    doubtful = candidate.ipv6 or (finding.verdict == HOP_LIMITED and finding.imdsv1 is None)
+    doubtful = candidate.ipv6 or (finding.verdict in _PARTLY and finding.imdsv1 is None)
     return finding.verdict in _NOTHING or (doubtful and not reached and _pods_blocked(probing, candidate))
 
 
@@ -299,14 +301,11 @@ def _pods_blocked(probing: Probing, candidate: Candidate) -> bool:
 def _open(candidate: Candidate, finding: Finding) -> str:
     """How a pod reaches metadata. The hop limit blocks only the response with the token, never IMDSv1."""
     if finding.verdict in _SHUT or (finding.verdict == HOP_LIMITED and finding.imdsv1 == "Closed"):
-        return (
-            f"it is unknown whether a pod reaches IMDS over IPv6 ({finding.verdict})"
-            if candidate.ipv6
-            else ""
-        )
+        doubt = f"it is unknown whether a pod reaches IMDS over IPv6 ({finding.verdict})"
+        return doubt if candidate.ipv6 else ""
     if finding.imdsv1 == "Open":
         return f"a pod reaches IMDSv1, without a token ({finding.verdict})"
-    if finding.verdict == HOP_LIMITED:
+    if finding.verdict in _PARTLY:
         return f"it is unknown whether a pod reaches IMDSv1 ({finding.verdict})"
     return f"a pod reaches IMDS ({finding.verdict})"
 

@@ -6,13 +6,16 @@ import msgspec
 import pytest
 
 from caretaker.api.conditions import BreakerReason
-from caretaker.api.imds import Options
+from caretaker.api.imds import FieldChange, Options
 from caretaker.api.times import format_time
+from caretaker.imds.cases import gated_alone
 from caretaker.imds.enforce import Enforced, enforce
-from unit.imds.enforcing import CLOSE, GOOD, HOP, RAISE, WALL, canaries, canary, found, inputs, passed
+from caretaker.imds.merge import PolicyOptions
+from unit.imds.enforcing import CLOSE, GOOD, HOP, ME, RAISE, WALL, canaries, canary, found, inputs, passed
 
 OPEN = Options(2, "optional", "enabled")
 BOTH = Options(1, "optional", "enabled")
+LOWER = FieldChange(HOP, "2", "1")
 WHY = ("IMDSv1InUse", "EKSManagedNodegroup/a: 1 of 2 instances used IMDSv1 in the last 7 days: i-1")
 
 
@@ -35,6 +38,53 @@ def test_the_gate_holds_back_neither_opening_nor_what_is_not_allowed() -> None:
     assert len(enforce([found(0, Options(1, "required", "enabled"))], opens).writes) == 1
     made = decided(OPEN, tokens_held={"i-0": WHY}, tightening=())
     assert [why.reason for _, why in made.blocked] == ["TighteningNotAllowed"]
+
+
+def test_the_hop_limit_is_lowered_only_once_tokens_are_required() -> None:
+    """A pod behind it would fall back to IMDSv1, and the gate would never open."""
+    lower = PolicyOptions(ME, 100, Options(1, "required"))
+    given = {"tightening": ("HopLimit", "Tokens"), "options": {HOP: 1, "httpTokens": "required"}}
+    passes = canaries(stood=(passed(CLOSE), passed(LOWER)))
+    held = inputs(tokens_held={"i-0": WHY}, canary=passes, **given)
+    made = enforce([found(0, OPEN, mine=lower)], held)
+    assert made.writes == ()
+    assert {(why.change.field, why.reason) for _, why in made.blocked} == {
+        ("httpTokens", WHY[0]),
+        (HOP, WHY[0]),
+    }
+    assert any("not lowered before tokens are required; EKS" in why.message for _, why in made.blocked)
+    free = enforce([found(0, OPEN, mine=lower)], inputs(canary=passes, **given))
+    assert [dict(write.options) for write in free.writes] == [
+        {"HttpPutResponseHopLimit": 1, "HttpTokens": "required"}
+    ]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_instances_with_the_same_differences_only_the_held_one_waits(order: tuple[int, int]) -> None:
+    same = found(0, OPEN).result
+    every = [msgspec.structs.replace(found(number, OPEN), result=same) for number in order]
+    made = enforce(every, inputs(tokens_held={"i-0": WHY}))
+    assert [write.instance for write in made.writes] == ["i-1"]
+    assert [name for name, _ in made.blocked] == ["i-0"]
+
+
+def test_instances_that_only_the_gate_holds_are_not_too_much_drift() -> None:
+    given = [found(0, BOTH), *(found(number, OPEN) for number in range(1, 10))]
+    held = {f"i-{number}": WHY for number in range(10)}
+    made = enforce(given, inputs(tokens_held=held, max_drift_percent=10))
+    assert (made.phase, [dict(write.options) for write in made.writes]) == (
+        "Changing",
+        [{"HttpPutResponseHopLimit": 2}],
+    )
+    assert enforce(given, inputs(max_drift_percent=10)).phase == "DriftTooWide"
+    assert enforce(given, inputs(tokens_held=held, max_drift_percent=9)).phase == "DriftTooWide"
+
+
+def test_a_difference_of_another_policy_is_drift_all_the_same() -> None:
+    held = inputs(tokens_held={"i-0": WHY})
+    assert gated_alone(found(0, OPEN), held)
+    assert not gated_alone(found(0, BOTH, PolicyOptions("other", 50, Options(2))), held)
+    assert not gated_alone(found(1, OPEN), held)
 
 
 def test_without_the_gate_tokens_are_required() -> None:

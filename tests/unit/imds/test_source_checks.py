@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from caretaker.api.imds import MAX_COMMAND, GroupStatus, Options, SourceStatus
@@ -791,3 +792,48 @@ def test_groups_that_follow_the_same_have_the_same_command() -> None:
         node_sources, tuple, LaunchSnapshot(groups, {(HERE, "lt-1"): template(BAD)}), "me", OWN
     ).groups
     assert {one.mend for one in found.values()} == {f"{at_rest('a', 'b')}{same(1, 1)}{CREATE}1{DATA}"}
+
+
+LOOSE = {"HttpPutResponseHopLimit": 2, "HttpTokens": "optional"}
+
+
+@pytest.mark.parametrize(
+    ("launching", "group", "more"),
+    [
+        pytest.param(known(template(LOOSE), group=of_group("$Latest")), SPOT, {}, id="its own template"),
+        pytest.param(
+            known(template(LOOSE, GOOD, default=1), group=of_group("$Default")),
+            SPOT,
+            {},
+            id="reused",
+        ),
+        pytest.param(known(template(LOOSE)), APPS, MINE, id="a managed node group"),
+        pytest.param(known(classes={"default": Options(2, "optional")}), POOL, CLASS, id="a node class"),
+    ],
+)
+def test_while_the_gate_holds_a_group_no_command_requires_tokens_of_its_next_nodes(
+    launching: LaunchSnapshot, group: tuple[str, str], more: dict[str, Any]
+) -> None:
+    assert found(launching, group, **more).groups[group].mend
+    held = msgspec.structs.replace(launching, tokens_shut=frozenset((group,)))
+    source = found(held, group, **more).groups[group]
+    assert (source.state, source.mend) == ("Drifted", "")
+    name = "/".join(group)
+    assert f"spec.tokenGate holds required tokens back in {name}: there is no command" in source.message
+    elsewhere = msgspec.structs.replace(launching, tokens_shut=frozenset((("AutoScalingGroup", "x"),)))
+    assert found(elsewhere, group, **more).groups[group].mend
+
+
+def test_a_policy_without_gate_prints_no_command_either_for_a_source_that_a_held_group_shares() -> None:
+    other = ScalingGroup("other", (TemplateRef("lt-1", "1"),))
+    launching = known(template(LOOSE), template(LOOSE, name="lt-2"), group=of_group("$Latest"))
+    launching = msgspec.structs.replace(launching, groups={**launching.groups, (HERE, "other"): other})
+    held = ("AutoScalingGroup", "other")
+    mine, others = NodeSources(), NodeSources()
+    mine.add((SPOT,), InstanceRef("i-1", HERE), ObservedInstance(Options()), ME)
+    others.add((held,), InstanceRef("i-2", HERE), ObservedInstance(Options()), ME)
+    free = audit(mine, lambda: others, launching, "me", OWN).groups[SPOT]
+    assert '"HttpTokens":"required"' in free.mend
+    launching = msgspec.structs.replace(launching, tokens_shut=frozenset((held,)))
+    source = audit(mine, lambda: others, launching, "me", OWN).groups[SPOT]
+    assert (source.mend, "AutoScalingGroup/other" in source.message) == ("", True)

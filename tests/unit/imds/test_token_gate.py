@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
-from caretaker.api.imds import TokenGateGroup, TokenGateStatus
+from caretaker.api.imds import Options, TokenGateGroup, TokenGateStatus
+from caretaker.api.objects import Node
 from caretaker.api.times import format_time
 from caretaker.imds import token_gate
+from caretaker.imds.checks import ObservedInstance
+from caretaker.imds.instance_ref import InstanceRef
+from caretaker.imds.merge import DesiredOption
+from caretaker.imds.plan import Member
 from caretaker.imds.token_gate import DAY, HOUR, TokenCandidate, Use, Window
 
 END = 1_799_996_400.0  # a whole hour
@@ -16,7 +21,7 @@ GROUP = ("EKSManagedNodegroup", "apps")
 
 def one(number: int, age: float, **more: Any) -> TokenCandidate:
     """An instance that was started so many seconds before END."""
-    given = {"group": GROUP, "runs": True, **more}
+    given = {"group": GROUP, "state": "running", **more}
     return TokenCandidate(f"i-{number}", "eu-west-1", launched=END - age, **given)
 
 
@@ -31,7 +36,7 @@ OLD, YOUNG = one(1, 30 * DAY), one(2, 2 * DAY)
         pytest.param([one(1, 30 * DAY), one(2, 20 * DAY)], 7, Window(END - 20 * DAY), id="of the youngest"),
         pytest.param([one(1, 8 * DAY)], 8, Window(END - 8 * DAY), id="exactly as old"),
         pytest.param([OLD, one(2, 0.9 * HOUR)], 7, Window(END - 30 * DAY), id="a first hour shows no boot"),
-        pytest.param([OLD, one(2, DAY, runs=False)], 7, Window(END - 30 * DAY), id="nor a stopped one"),
+        pytest.param([OLD, one(2, DAY, state="stopped")], 7, Window(END - 30 * DAY), id="nor a stopped one"),
         pytest.param([one(1, 63 * DAY)], 7, Window(END - 63 * DAY), id="the oldest boot that counts"),
     ],
 )  # fmt: skip
@@ -46,7 +51,7 @@ def test_the_window_has_all_days_and_a_boot(ones: list[TokenCandidate], days: in
             [YOUNG], "Waiting", "has run for 7 days yet; the oldest one does at", id="all are young"
         ),
         pytest.param([one(1, 60.0)], "Waiting", "a whole hour", id="in its first hour"),
-        pytest.param([one(1, DAY, runs=False)], "Waiting", "a whole hour", id="none runs"),
+        pytest.param([one(1, DAY, state="stopped")], "Waiting", "a whole hour", id="none runs"),
         pytest.param([one(1, 63 * DAY + HOUR)], "Unknown", "stop and start", id="no boot in the data"),
         pytest.param([one(1, END)], "Unknown", "stop and start", id="its start is not reported"),
     ],
@@ -80,14 +85,20 @@ WEEK = END - 7 * DAY
         pytest.param(OLD, hourly(WEEK, lost=8), Use(160, 168), True, id="95 percent"),
         pytest.param(OLD, hourly(WEEK, lost=9), Use(159, 168), False, id="less than that"),
         pytest.param(OLD, hourly(WEEK, used=WEEK), Use(168, 168, 3.0, WEEK), False, id="in its first hour"),
+        pytest.param(OLD, [*hourly(WEEK), (END, 3.0)], Use(168, 168), True, id="after the end"),
         pytest.param(OLD, hourly(WEEK - DAY, used=WEEK - HOUR), Use(168, 168), True, id="before the window"),
-        pytest.param(one(3, 1.5 * HOUR), hourly(END - 2 * HOUR), Use(2, 1), True, id="from its start on"),
+        pytest.param(one(3, 1.5 * HOUR), hourly(END - 2 * HOUR), Use(1, 1), True, id="from its start on"),
         pytest.param(
             *(one(3, 1.5 * HOUR), hourly(END - 2 * HOUR, used=END - 2 * HOUR)),
-            *(Use(2, 1, 3.0, END - 2 * HOUR), False),
+            *(Use(1, 1, 3.0, END - 2 * HOUR), False),
             id="a use at its boot",
         ),
         pytest.param(one(3, 1.5 * HOUR), hourly(END - HOUR), Use(1, 1), True, id="a short first hour"),
+        pytest.param(
+            *(one(3, HOUR + 60.0), [(END - 2 * HOUR, 0.0)]),
+            *(Use(0, 1), False),
+            id="a short first hour is not the next one",
+        ),
     ],
 )  # fmt: skip
 def test_an_instance_is_quiet_with_data_that_are_all_zero(
@@ -116,15 +127,54 @@ def test_a_group_in_use_names_a_few_instances() -> None:
     assert "less than 95% of the hours of 40 of 40 instances" in unknown.message
 
 
+WANTS = DesiredOption("required", "me", 100)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen", "skipped", "mine", "is_one"),
+    [
+        pytest.param(WANTS, {}, "", True, True, id="its tokens are optional"),
+        pytest.param(WANTS, {"tokens": "required"}, "", True, False, id="they are required already"),
+        pytest.param(WANTS, {"state": "pending"}, "", True, True, id="about to run"),
+        pytest.param(WANTS, {"state": "terminated"}, "", True, False, id="it has ended"),
+        pytest.param(WANTS, {"managed": True}, "", True, False, id="managed by AWS"),
+        pytest.param(WANTS, None, "", True, False, id="not seen"),
+        pytest.param(WANTS, {}, "Fargate", True, False, id="skipped"),
+        pytest.param(WANTS, {}, "", False, False, id="not selected"),
+        pytest.param(None, {}, "", True, False, id="no policy sets it"),
+        pytest.param(DesiredOption("optional", "me", 100), {}, "", True, False, id="to stay optional"),
+        pytest.param(DesiredOption("required", "other", 100), {}, "", True, False, id="another policy wins"),
+        pytest.param(
+            DesiredOption("required", "me", 100, (), ("me", "other")), {}, "", True, False, id="in conflict"
+        ),
+    ],
+)
+def test_the_instances_whose_tokens_the_policy_would_require(
+    wanted: DesiredOption | None, seen: dict[str, Any] | None, skipped: str, mine: bool, is_one: bool
+) -> None:
+    node = Node("n", "u", {}, provider_id="aws:///eu-west-1a/i-1")
+    given = {"state": "running", "launched": END, **(seen or {})}
+    observed = ObservedInstance(Options(2, given.pop("tokens", "optional")), **given)
+    member = Member(
+        node, InstanceRef("i-1", "eu-west-1", skipped), observed if seen is not None else None, ()
+    )
+    fields = {} if wanted is None else {"httpTokens": wanted}
+    made = list(token_gate.candidates("me", [member], [(mine, fields)]))
+    expected = TokenCandidate("i-1", "eu-west-1", ("", ""), END, given["state"])
+    assert made == ([expected] if is_one else [])
+
+
 def held(state: str, *ones: TokenCandidate, cleared: tuple[str, ...] = ()) -> dict[str, str]:
     groups = {GROUP: TokenGateGroup(*GROUP, state, message="why")}  # type: ignore[arg-type]
     return {name: reason for name, (reason, _) in token_gate.held_of(ones, groups, cleared).items()}
 
 
 def test_a_quiet_group_holds_back_those_that_were_not_judged() -> None:
-    stopped = one(3, DAY, runs=False)
+    stopped = one(3, DAY, state="stopped")
     assert held("Quiet", OLD, YOUNG, stopped, cleared=("i-1",)) == {"i-2": "IMDSv1Waiting"}
     assert held("InUse", OLD, stopped, cleared=("i-1",)) == dict.fromkeys(("i-1", "i-3"), "IMDSv1InUse")
+    for state in ("pending", "stopping", "running"):
+        assert held("Quiet", one(3, 0.0, state=state)) == {"i-3": "IMDSv1Waiting"}, "it has no data"
     assert held("Unknown", OLD) == {"i-1": "IMDSv1UseUnknown"}
 
 
@@ -151,7 +201,7 @@ def test_the_end_is_the_last_hour_whose_data_are_there() -> None:
 def test_quiet_groups_stay_so_for_instances_that_join_and_others_are_forgotten() -> None:
     other, gone = ("AutoScalingGroup", "b"), ("AutoScalingGroup", "gone")
     known = [TokenGateGroup(*group, "Quiet") for group in (GROUP, other, gone)]
-    before = TokenGateStatus(None, 0, (*known, TokenGateGroup("KarpenterNodePool", "p", "InUse")))
+    before = TokenGateStatus(None, 0, 7, (*known, TokenGateGroup("KarpenterNodePool", "p", "InUse")))
     found = {GROUP: TokenGateGroup(*GROUP, "InUse")}
     kept = token_gate.kept(before, found, {GROUP, other, ("KarpenterNodePool", "p")})
     assert [(one.name, one.state) for one in kept] == [("b", "Quiet"), ("apps", "InUse")]
@@ -161,9 +211,11 @@ def test_between_two_readings_the_last_one_counts() -> None:
     groups = {GROUP: [OLD]}
     windows = {GROUP: Window(WEEK)}
     said = TokenGateGroup(*GROUP, "InUse", 1, 1, "in use")
-    assert token_gate.unread(groups, windows, TokenGateStatus(groups=(said,)), END) == {GROUP: said}
-    new = token_gate.unread(groups, windows, None, END)[GROUP]
+    assert token_gate.unread(groups, windows, TokenGateStatus(groups=(said,)), {}, END) == {GROUP: said}
+    new = token_gate.unread(groups, windows, None, {}, END)[GROUP]
     assert (new.state, new.message) == ("Waiting", f"CloudWatch is read after {format_time(END)}")
     shut = {GROUP: Window(None, "Unknown", "no boot")}
-    assert token_gate.unread(groups, shut, TokenGateStatus(groups=(said,)), END)[GROUP].message == "no boot"
+    assert (
+        token_gate.unread(groups, shut, TokenGateStatus(groups=(said,)), {}, END)[GROUP].message == "no boot"
+    )
     assert math.isclose(token_gate.began(YOUNG, WEEK), END - 2 * DAY)

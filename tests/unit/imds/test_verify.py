@@ -193,6 +193,7 @@ V1 = {"latency_ms": None, "needed_hops": 3}
         pytest.param(seen(verdict="Blocked"), "Proved", id="no connection at all"),
         pytest.param(seen(verdict="Refused"), "Proved", id="nobody listens"),
         pytest.param(seen(verdict="EndpointDisabled"), "Proved", id="all is refused"),
+        pytest.param(seen(verdict="Forbidden"), "NotProved", id="a token is refused, v1 not asked for"),
         pytest.param(seen(verdict="Proxied", imdsv1="Open"), "StillReachable", id="a proxy gives it"),
         pytest.param(seen(verdict="Silent", imdsv1="Open"), "StillReachable", id="no token, and v1 open"),
         pytest.param(seen(verdict="Silent"), "StillReachable", id="somebody takes connections"),
@@ -215,6 +216,9 @@ def test_where_the_endpoint_is_to_be_disabled_nothing_may_reach_it(expect: str) 
     candidate = msgspec.structs.replace(HERE, shut=True)
     assert evaluated(candidate, seen(verdict="EndpointDisabled"), expect=expect).reason == "Proved"
     assert evaluated(candidate, seen(), expect=expect).reason == "StillReachable"
+    doubt = evaluated(candidate, seen(verdict="Forbidden"), expect=expect)
+    assert (doubt.reason, doubt.proved, doubt.faults, doubt.unexpected) == ("NotProved", None, {}, ())
+    assert "it is unknown whether a pod reaches IMDSv1 (Forbidden)" in doubt.message
 
 
 def test_over_ipv6_the_probe_learns_nothing() -> None:

@@ -76,6 +76,12 @@ CASES = [
         id="a token is forbidden, and silence",
     ),
     pytest.param(
+        replace(DISABLED, without=None),
+        "Forbidden",
+        {"imdsv1": None},
+        id="a token is forbidden, not asked without one",
+    ),
+    pytest.param(
         replace(DISABLED, without=answer(200, ID)),
         "Proxied",
         {"imdsv1": "Open"},

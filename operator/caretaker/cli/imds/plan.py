@@ -38,6 +38,7 @@ from caretaker.imds.resource import ParsedPolicy, RawPolicy, read
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import floor
 from caretaker.imds.status import status_of
+from caretaker.imds.token_gate import shut_input
 from caretaker.imds.token_metrics import GateResult, TokenGates, gate_input, gated
 from caretaker.kube.client import KubeClient
 from caretaker.registry import IMDS_POLICY
@@ -106,6 +107,8 @@ async def _observe(
         gate = None
         if spec.token_gate is not None:
             gate = await TokenGates(aws.cloudwatch, operator=False).read(mine, gate_input(plan_input, now))
+        others = [one.status.token_gate for one in every if one.meta.name != mine.meta.name]
+        plan_input = shut_input(plan_input, [*others, gate.status if gate is not None else None])
     made = planner(plan_input)
     status = status_of(gated(found.status_input, gate, operator=False), made, format_time(now))
     return replace(status, groups=made.groups), made, _enforced(mine, found.plan_input, now, gate)
