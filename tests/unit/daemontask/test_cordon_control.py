@@ -1,6 +1,7 @@
 """No node is cordoned before its Pod is admissible and evictions are allowed; an unanswered cordon counts."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,10 +9,11 @@ import msgspec
 import pytest
 
 from caretaker.api.daemontask import Drain
-from caretaker.api.objects import Node, WireNode
-from caretaker.daemontask.cordon_control import CordonControl
+from caretaker.api.objects import Node, Pod, WireNode
+from caretaker.daemontask.cordon_control import RIGHTS_SECONDS, CordonControl
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.task_state import TaskState
+from caretaker.daemontask.task_state import TaskState, TaskStates
+from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
@@ -262,3 +264,49 @@ def test_an_uncordon_that_is_refused_is_told_and_holds_up_no_other() -> None:
     assert list(of.state.unreleased.by_node) == [nodes[0].uid]
     asyncio.run(of.control.release(nodes[:1], of.state))
     assert (of.cordoned, dict(of.state.unreleased.by_node)) == ([], {})
+
+
+@pytest.mark.parametrize("task_lives", [True, False])
+def test_a_cordon_that_a_person_set_after_ours_ended_stays_and_the_mark_goes(task_lives: bool) -> None:
+    of = Passes("a")
+    handlers = WatchHandlers(TaskStates(), of.store, Store[Pod](), lambda *_, **__: None)
+    for version, unschedulable in ((2, True), (3, False), (4, True)):
+        of.server.nodes["a"].update(mark=CORDONED, unschedulable=unschedulable, version=version)
+        of.store.observe_write(of.server.wire("a").record(), version)
+    client: Any = of.server
+    control = CordonControl(client, of.store, 1.0, handlers.ended)
+    if task_lives:
+        asyncio.run(control.release([handlers.nodes["a"]], of.state))
+    else:
+        asyncio.run(control.release_all(Key("DaemonTask", "default", "task"), lambda *_: False))
+    assert (of.server.nodes["a"]["mark"], of.server.nodes["a"]["unschedulable"]) == ("", True)
+
+
+def test_a_right_that_is_missing_at_an_eviction_is_looked_for_again() -> None:
+    of = Passes("a")
+    of.run()
+    assert asyncio.run(of.control.denied(of.state)) is False
+    of.server.rights["create"] = False
+    assert asyncio.run(of.control.denied(of.state)) is True
+    assert of.state.cordons.denied
+    of.server.rights["create"] = True
+    of.server.nodes["a"].update(mark="", unschedulable=False, version=9)
+    of.store.observe_write(of.server.wire("a").record(), 9)
+    of.run()
+    assert (of.state.cordons.denied, of.cordoned) == (False, ["a"])
+
+
+def test_rights_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    of = Passes("a", "b")
+    of.run()
+    asked = of.server.asked.count("may create")
+    clock[0] += RIGHTS_SECONDS - 1
+    of.run(parallelism=2)
+    assert of.server.asked.count("may create") == asked
+    of.server.nodes["b"].update(mark="", unschedulable=False, version=9)
+    of.store.observe_write(of.server.wire("b").record(), 9)
+    clock[0] += 2
+    of.run(parallelism=2)
+    assert of.server.asked.count("may create") == asked + 1
