@@ -194,17 +194,18 @@ def eviction(pod: NodePod, drain: Drain) -> dict[str, Any]:
 # ---------------------------------------------------------------- the run
 
 
-def view_of(drains: Mapping[str, DrainView], node: Node, run: str) -> DrainView | None:
-    """How far the node is drained for this attempt."""
+def view_of(drains: Mapping[str, DrainView], node: Node, run: str, now: float) -> DrainView | None:
+    """How far the node is drained for this attempt; not as seen before the clock was set back."""
     view = drains.get(node.uid)
-    return view if view is not None and (view.mark, view.run) == (node.cordon, run) else None
+    same = view is not None and (view.mark, view.run) == (node.cordon, run)
+    return view if view is not None and same and view.looked <= now else None
 
 
 def continued(drains: Mapping[str, DrainView], report: NodeReport, now: float) -> DrainView | None:
     """The view of a drain that goes on: so too for another run (of a later tick, an edit, a re-run), or one
     that cannot end would never fail. An attempt that has ended, or a break, ends it."""
     node, entry, view = report.node, report.entry, drains.get(report.node.uid)
-    if view is None or view.mark != node.cordon:
+    if view is None or view.mark != node.cordon or view.looked > now:
         return None
     if view.run == report.decision.drain:
         return view
@@ -223,7 +224,7 @@ def drained_first(inputs: DecisionInput, node: Node, ready: Decision, entry: Ent
     if why := _in_vain(inputs, node, ready, entry, past(mark.time, inputs.now)):
         return _failed(inputs, node, ready, entry, NOT_STARTED, why)
     run = f"{key_of(inputs, node, ready.nonce)}/{ready.seq}/{ready.attempt}"
-    view = view_of(inputs.drains, node, run)
+    view = view_of(inputs.drains, node, run, inputs.now)
     if view is None:
         reason = CORDONED if ready.state == "pending" else ready.reason
         return replace(ready, slot=True, drain=run, reason=reason)
@@ -348,7 +349,7 @@ def due(snapshot: Snapshot, reports: Iterable[NodeReport]) -> list[NodeReport]:
         return []
     found = list[tuple[float, str, NodeReport]]()
     for report in reports:
-        view = view_of(snapshot.drains, report.node, report.decision.drain)
+        view = view_of(snapshot.drains, report.node, report.decision.drain, snapshot.now)
         at = 0.0 if view is None else _look_at(view, drain)
         if at <= snapshot.now:
             found.append((at, report.node.name, report))

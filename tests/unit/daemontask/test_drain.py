@@ -96,6 +96,7 @@ def test_the_run_begins_once_the_node_is_empty() -> None:
         pytest.param({"run": run_of(nonce="x")}, id="that was empty for another run"),
         pytest.param({"run": run_of(attempt=2)}, id="that was empty for another attempt"),
         pytest.param({"looked": NOW - 31}, id="that was empty too long ago"),
+        pytest.param({"looked": NOW + 3600}, id="that was empty before the clock was set back"),
     ],
 )
 def test_a_node_is_looked_at_again(changes: dict[str, Any]) -> None:
@@ -665,6 +666,7 @@ def test_a_drain_goes_on_over_another_run_and_not_over_a_break_or_an_end() -> No
     assert continued(view(run="other", mark="other"), report, NOW) is None
     assert continued(view(run="other", empty=True), report, NOW) is None, "it was drained"
     assert continued(seen, report, NOW + 600) is None, "nobody looked for long"
+    assert continued(seen, report, NOW - 600) is None, "the clock was set back"
     ended = msgspec.structs.replace(report, entry=entry(A, "Retry", attempts=1, finished_at=int(NOW)))
     assert continued(seen, ended, NOW) is None
 
