@@ -7,11 +7,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from caretaker.api.daemontask import Drain
 from caretaker.api.objects import Node, Pod, WireNode
+from caretaker.daemontask.apply import Applier
+from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.cordon_control import RIGHTS_SECONDS, CordonControl
+from caretaker.daemontask.drain_control import DrainControl
+from caretaker.daemontask.gate_control import GateControl
+from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.plan import plan
+from caretaker.daemontask.pod_control import PodControl
+from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError
@@ -310,3 +318,48 @@ def test_rights_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatc
     clock[0] += 2
     of.run(parallelism=2)
     assert of.server.asked.count("may create") == asked + 1
+
+
+def test_a_webhook_that_answers_409_refuses_the_cordon() -> None:
+    of = Passes("a")
+    of.server.patches = [ApiError(409, "Conflict", 'admission webhook "w" denied the request: no')]
+    of.run()
+    assert "admission webhook" in of.state.cordons.message
+    assert not of.state.creation.again
+
+
+def test_a_pod_that_is_accepted_after_a_refusal_ends_the_refusal() -> None:
+    of = Passes("a")
+    client: Any = of.server
+    metrics = DaemonTaskMetrics(CollectorRegistry())
+    of.state.ledger.shards = Shards(client, "default", "task", UID)
+    applier = Applier(
+        PodControl(client, Store[Pod](), 1.0),
+        GateControl(client, of.store, 1.0),
+        of.control,
+        DrainControl(client, metrics, 1.0),
+        metrics,
+        1.0,
+    )
+    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
+    of.server.dry_run = ApiError(403, "Forbidden", 'cannot create resource "pods"')
+    outcome = asyncio.run(applier.apply(found, plan(found), of.state))
+    assert outcome.refusal is not None
+    of.server.dry_run = None
+    outcome = asyncio.run(applier.apply(found, plan(found), of.state))
+    assert (outcome.refusal, of.cordoned) == (None, ["a"])
+
+
+def test_before_a_cordon_the_ledger_is_read_again() -> None:
+    of = Passes("a")
+    client: Any = of.server
+    handlers = WatchHandlers(TaskStates(), of.store, Store[Pod](), lambda *_, **__: None)
+    kind = DaemonTaskKind(client, handlers, Store[Pod](), DaemonTaskMetrics(CollectorRegistry()))
+    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
+    state = handlers.task_states.of(Key("DaemonTask", "default", "task"), UID)
+    state.ledger.shards = Shards(client, "default", "task", UID)
+    of.server.reads = ApiError(503, "", "the ledger cannot be read")
+    made = plan(found)
+    assert made.launch.cordons
+    with pytest.raises(ApiError, match="the ledger cannot be read"):
+        asyncio.run(kind.recheck(found, made))

@@ -179,6 +179,7 @@ def test_a_held_task_drains_nothing_counts_nothing_and_is_not_active() -> None:
     made = planned(
         task(suspend=True, **DRAIN), [A], [], {"a": kept}, drains=view(next=NOW, run=run_of(seq=2, attempt=2))
     )
+    assert made.nodes.holders[0].decision.reason == "Draining"
     assert (acts(made), made.drained) == (([], [], [], []), ())
 
 
@@ -279,7 +280,7 @@ def test_at_most_once_an_intent_is_written_for_the_run_and_not_for_the_cordon() 
 
 
 def test_at_most_once_a_drain_that_fails_has_run_nothing_and_fails_the_node() -> None:
-    made = planned(task(run_guarantee="AtMostOnce", backoff_limit=0, **DRAIN), [A], drains=late())
+    made = planned(task(run_guarantee="AtMostOnce", backoff_limit=6, **DRAIN), [A], drains=late())
     assert (made.records["a"].result, made.records["a"].intent) == ("Failed", "")
 
 
