@@ -110,7 +110,9 @@ def _in_vain(inputs: StatusInput) -> ConditionState | None:
     name = inputs.plan.launch.in_vain
     if not name or inputs.busy:
         return None
-    way_out = "edit the template, or run the task again"
+    way_out = (
+        "edit the template, run the node again, or annotate caretaker.dev/resume-at with the current time"
+    )
     words = f"node {name} was drained in vain, so no other node is cordoned: {way_out}; {progress(inputs)}"
     return "False", Reason.NODES_FAILED, words
 

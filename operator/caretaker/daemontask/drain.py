@@ -6,7 +6,7 @@ operator's own Pods stay, since one that finds no other node could not end the c
 DaemonTask is waited for, since evicting it would cut off a run.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -308,12 +308,13 @@ def _failed(
 
 
 def not_in_vain(
-    snapshot: Snapshot, inputs: DecisionInput, wanting: Collection[NodeReport]
-) -> tuple[Collection[NodeReport], str]:
+    snapshot: Snapshot, inputs: DecisionInput, wanting: Sequence[NodeReport], resumed: float
+) -> tuple[Sequence[NodeReport], str]:
     """(the nodes that may begin, a node that was drained in vain and keeps others from it).
 
     With Uncordon such a node holds no slot: without this rule a Pod that fits nowhere would empty one node
-    after the other. So no further node is cordoned until a person edits the template or asks for a re-run.
+    after the other. So no further node is cordoned until a person edits the template, asks for a re-run, or
+    has the task go on (`resumed`).
     """
     drain, known = snapshot.task.spec.drain, snapshot.ledger.entries
     if drain is None or drain.on_failure != "Uncordon" or not wanting:
@@ -325,11 +326,11 @@ def not_in_vain(
         if (node := snapshot.nodes.get(name)) is not None and node.uid == entry.node_uid
         if nonce_of(inputs, node, entry) == entry.nonce
     }
-    last = max(vain.values(), default=0.0)
+    last = max(vain.values(), default=-1.0)
     may = [
         report
         for report in wanting
-        if not vain or report.decision.cordoned or (parse_time(report.decision.nonce) or 0.0) > last
+        if report.decision.cordoned or max(resumed, parse_time(report.decision.nonce) or 0.0) > last
     ]
     return may, min(vain) if len(may) < len(wanting) else ""
 

@@ -4,7 +4,7 @@ Pure: Snapshot -> Plan. Every node has its report (reports.py); here are the dec
 nodes: slots, failure policy, order. Nothing is remembered between two plans but the Snapshot's content.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -202,10 +202,11 @@ def _launch(snapshot: Snapshot, plan: Plan, room: Room, undeletable: int) -> Lau
     nodes, policy, holders = plan.nodes, plan.rollout, plan.nodes.holders
     if not (nodes.wanting or nodes.replaced):
         return Launch()
-    wanting: Collection[NodeReport] = nodes.wanting
+    wanting: Sequence[NodeReport] = nodes.wanting
     if policy.gated or policy.probing:
-        wanting = rollout.may_begin(snapshot, policy, holders, nodes.wanting)
-    wanting, in_vain = not_in_vain(snapshot, decision_input(snapshot, plan.requests), wanting)
+        wanting = tuple(rollout.may_begin(snapshot, policy, holders, nodes.wanting))
+    inputs = decision_input(snapshot, plan.requests)
+    wanting, in_vain = not_in_vain(snapshot, inputs, wanting, plan.requests.resume_at)
     over = len(holders) + undeletable > room.width
     launch = _replacing(snapshot, plan, over=over, wanting=len(wanting))
     if snapshot.now < snapshot.refused_until:

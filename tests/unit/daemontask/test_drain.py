@@ -19,6 +19,7 @@ from caretaker.api.times import format_time
 from caretaker.daemontask.cordon import Cordons, cordoning, is_cordoned_by, mark_of, uncordoning
 from caretaker.daemontask.decision import DrainView
 from caretaker.daemontask.drain import NodePod, continued, eviction, label_selector, next_wait, step
+from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.plan import Plan, keep_slots, plan
 from caretaker.daemontask.pods import Start, build, revision_of, run_key
 from caretaker.daemontask.recheck import doubtful
@@ -711,6 +712,12 @@ def in_vain(**changes: Any) -> Any:
             False,
             id="not if it was asked for before",
         ),
+        pytest.param(
+            {**GIVE_BACK, "annotations": {"caretaker.dev/resume-at": "1970-01-12T13:46:35Z"}},
+            in_vain(),
+            True,
+            id="or the task is resumed",
+        ),
         pytest.param({}, in_vain(), True, id="KeepCordoned: a person has uncordoned that node"),
         pytest.param(GIVE_BACK, in_vain(reason="DrainTimeout"), True, id="other failures"),
     ],
@@ -725,6 +732,7 @@ def test_after_a_node_was_drained_in_vain_no_further_one_is_cordoned(
     assert ("node b was drained in vain" in shown["Ready"].message) is not begins
     assert ("node b was drained in vain" in shown["Progressing"].message) is not begins
     assert ("Stalled" in shown) is not begins
+    assert bool(forecast(of).turns) is begins
 
 
 def test_a_node_that_is_cordoned_already_goes_on_after_another_was_drained_in_vain() -> None:
