@@ -20,6 +20,7 @@ from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pod_control import PodControl
 from caretaker.daemontask.shards import Shards
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError
@@ -81,6 +82,9 @@ class Server:
             raise ApiError(409, "Conflict", "the object has been modified")
         of["mark"], of["version"] = meta["annotations"][MARK] or "", of["version"] + 1
         of["unschedulable"] = bool(body.get("spec", {}).get("unschedulable", of["unschedulable"]))
+
+    async def list(self, *_: Any, **__: Any) -> Any:
+        raise ApiError(403, "Forbidden", 'cannot list resource "pods"')
 
     async def get(self, at: str, _: object) -> WireNode:
         if self.reads is not None:
@@ -328,8 +332,8 @@ def test_a_webhook_that_answers_409_refuses_the_cordon() -> None:
     assert not of.state.creation.again
 
 
-def test_a_pod_that_is_accepted_after_a_refusal_ends_the_refusal() -> None:
-    of = Passes("a")
+def apply(of: Passes) -> Outcome:
+    """A whole pass."""
     client: Any = of.server
     metrics = DaemonTaskMetrics(CollectorRegistry())
     of.state.ledger.shards = Shards(client, "default", "task", UID)
@@ -341,13 +345,37 @@ def test_a_pod_that_is_accepted_after_a_refusal_ends_the_refusal() -> None:
         metrics,
         1.0,
     )
-    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
+    found = snapshot(
+        task(drain=Drain(), parallelism=1),
+        list(of.store.values()),
+        drains=dict(of.state.drains),
+        cordons=of.state.cordons,
+        now=time.time(),
+    )
+    return asyncio.run(applier.apply(found, plan(found), of.state))
+
+
+def test_a_pod_that_is_accepted_after_a_refusal_ends_the_refusal() -> None:
+    of = Passes("a")
     of.server.dry_run = ApiError(403, "Forbidden", 'cannot create resource "pods"')
-    outcome = asyncio.run(applier.apply(found, plan(found), of.state))
-    assert outcome.refusal is not None
+    assert apply(of).refusal is not None
     of.server.dry_run = None
-    outcome = asyncio.run(applier.apply(found, plan(found), of.state))
-    assert (outcome.refusal, of.cordoned) == (None, ["a"])
+    assert (apply(of).refusal, of.cordoned) == (None, ["a"])
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_a_node_is_given_back_where_the_right_to_drain_was_taken_away(granted: bool) -> None:
+    of = Passes("a")
+    apply(of)
+    assert of.cordoned == ["a"]
+    of.server.rights["list"] = granted
+    outcome = apply(of)
+    assert "cannot be drained" in outcome.undrained
+    assert outcome.more is not granted
+    apply(of)
+    assert of.cordoned == (["a"] if granted else []), "a single refusal is no lack of the right"
+    apply(of)
+    assert of.cordoned == (["a"] if granted else [])
 
 
 def test_before_a_cordon_the_ledger_is_read_again() -> None:
