@@ -124,6 +124,8 @@ class Applier:
         found = await self._drain_control.drain(snapshot, plan.drains, state)
         ended = [r for r in plan.nodes.holders if r.decision.reason == DRAINING and r.node.uid not in drained]
         again = found.again or bool(ended)
+        if not state.cordons.denied and any(view.denied for view in state.drains.values()):
+            again = await self._cordon_control.denied(state) or again
         return Drained(earliest((cordon_at, found.next_at)), again)
 
     async def _record(

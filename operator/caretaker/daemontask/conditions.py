@@ -106,6 +106,17 @@ def _paused(inputs: StatusInput) -> ConditionState | None:
     )
 
 
+def _in_vain(inputs: StatusInput) -> ConditionState | None:
+    name = inputs.plan.launch.in_vain
+    if not name or inputs.busy:
+        return None
+    way_out = (
+        "edit the template, run the node again, or annotate caretaker.dev/resume-at with the current time"
+    )
+    words = f"node {name} was drained in vain, so no other node is cordoned: {way_out}; {progress(inputs)}"
+    return "False", Reason.NODES_FAILED, words
+
+
 def _failed(inputs: StatusInput) -> ConditionState | None:
     """Retries are exhausted on more nodes than failurePolicy lets pass: Continue lets maxFailedNodes pass,
     Pause and Fail only go on that far, and the user has to look."""
@@ -184,6 +195,7 @@ _READY_RULES: Final[tuple[Callable[[StatusInput], ConditionState | None], ...]] 
     _suspended,
     _no_nodes,
     _paused,
+    _in_vain,
     _failed,
     _write_refused,
     _stuck,
@@ -220,10 +232,8 @@ def _progressing(inputs: StatusInput) -> ConditionState:
         return "False", hold, f"nothing is started: {HELD[hold]}"
     if refusal is not None:
         return "False", refusal.reason, refusal.message
-    if late := _late(inputs):
-        return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, late
-    if (refused := _refused_nodes(inputs)) is not None:
-        return refused
+    if (found := _in_vain(inputs) or _late(inputs) or _refused_nodes(inputs)) is not None:
+        return found
     if not inputs.desired:
         return "True", Reason.NO_MATCHING_NODES, "no node matches"
     return _moving(inputs)
@@ -250,23 +260,24 @@ def _moving(inputs: StatusInput) -> ConditionState:
     return "True", Reason.ROLLING_OUT, progress(inputs)
 
 
-def _late(inputs: StatusInput) -> str:
-    """Which nodes have been waiting for longer than the progress deadline; empty if none has."""
+def _late(inputs: StatusInput) -> ConditionState | None:
+    """Which nodes have been waiting for longer than the progress deadline; None if none has."""
     if inputs.plan.nodes.stuck or inputs.plan.launch.jammed:
-        return stuck_message(inputs)
+        return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, stuck_message(inputs)
     if inputs.complete:
-        return ""
+        return None
     began = waiting_since(inputs.snapshot.task, inputs.snapshot.revision, inputs.snapshot.now)
     blocked = (r for r in inputs.plan.nodes.blocked if _overdue(inputs, r, began))
     overdue = {r.node.name: "Unschedulable" for r in inputs.plan.nodes.unplaced}
     overdue |= {r.node.name: r.decision.reason for r in blocked}
     if not overdue:
-        return ""
+        return None
     first = min(overdue)
-    return (
+    words = (
         f"{len(overdue)} node(s) have been blocked for longer than progressDeadlineSeconds, first "
         f"{first}: {overdue[first]}"
     )
+    return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, words
 
 
 def _overdue(inputs: StatusInput, report: NodeReport, began: float) -> bool:

@@ -76,11 +76,12 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self.later: Callable[[Key, float], None] | None = None  # another pass, after so many seconds
         self._client = client
         self._node_store = watched.node_store
+        self._own = watched.own
         self._nodes: Mapping[str, Node] = watched.nodes
         self._index = PodIndex(pods)
         self._pod_control = PodControl(client, pods, scale)
         gates = GateControl(client, watched.node_store, scale)
-        self._cordon_control = CordonControl(client, watched.node_store, scale)
+        self._cordon_control = CordonControl(client, watched.node_store, scale, watched.ended)
         drains = DrainControl(client, metrics, scale, operator)
         self._applier = Applier(self._pod_control, gates, self._cordon_control, drains, metrics, scale)
         self._task_states = watched.task_states
@@ -252,7 +253,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         """Whether the API server has the node as it was believed; if not, the store knows from now on."""
         found: WireNode | None = await or_none(self._client.get(f"/api/v1/nodes/{name}", WireNode))
         record = found.record() if found is not None else None
-        if _identity(believed) == _identity(record):
+        if _identity(believed) == _identity(self._own(record) if record is not None else None):
             return True
         if found is not None and record is not None:
             self._node_store.observe_write(record, int(found.metadata.resource_version))

@@ -24,12 +24,14 @@ class Cordons(msgspec.Struct, frozen=True):
              until the node has been written by others, and holds a slot until then
     message  why the last one was refused; "" = it was not
     times    how often in a row
+    denied   whether a right is missing: nodes that were cordoned are given back
     until    no cordon is tried before
     """
 
     unsure: Mapping[str, tuple[str, int]] = {}
     message: str = ""
     times: int = 0
+    denied: bool = False
     until: float = 0.0
 
 
@@ -65,9 +67,17 @@ def cordoning(node: Node, version: int, task: WireMeta, now: float) -> dict[str,
     return _patch(node, version, mark, {"unschedulable": True})
 
 
-def uncordoning(node: Node, version: int) -> dict[str, Any]:
-    """The merge patch that takes the mark back, and with it the cordon where there is one."""
-    return _patch(node, version, None, {"unschedulable": None} if node.unschedulable else {})
+def uncordoning(node: Node, version: int, *, theirs: bool = False) -> dict[str, Any]:
+    """The merge patch that takes the mark back, and with it the cordon where there is one; `theirs`: but not
+    that, which is a person's."""
+    ends = node.unschedulable and not theirs
+    return _patch(node, version, None, {"unschedulable": None} if ends else {})
+
+
+def ended(mark: str) -> str:
+    """The mark of a cordon that a person has ended: of no task's own, but of the same name."""
+    parts = mark.split("/")
+    return "/".join((*parts[:2], "-", parts[3])) if len(parts) == _PARTS else mark
 
 
 def _patch(node: Node, version: int, mark: str | None, spec: dict[str, Any]) -> dict[str, Any]:

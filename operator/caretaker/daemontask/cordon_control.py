@@ -7,7 +7,7 @@ no node before the API server accepts the Pod of its run and the operator may ev
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 CONCURRENCY: Final = 16
 RIGHTS_SECONDS: Final = 300.0  # for which the operator's rights count as known
 _RIGHTS: Final = (("patch", "nodes", ""), ("list", "pods", ""), ("create", "pods", "eviction"))
+_LACKS: Final = "the operator cannot "
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -44,10 +45,13 @@ class _Review(msgspec.Struct):
 class CordonControl:
     """Writes Nodes, and updates their store by the answers of the API server."""
 
-    def __init__(self, client: KubeClient, nodes: Store[Node], scale: float) -> None:
+    def __init__(
+        self, client: KubeClient, nodes: Store[Node], scale: float, ended: Mapping[str, str] | None = None
+    ) -> None:
         self._client = client
         self._nodes = nodes
         self._scale = scale
+        self._ended = ended if ended is not None else {}  # WatchHandlers.ended
         self._known = 0.0  # time.monotonic() until which the rights are known to be there
 
     async def cordon(self, snapshot: Snapshot, starts: Sequence[Start], state: TaskState) -> float:
@@ -66,6 +70,7 @@ class CordonControl:
             return state.cordons.until
         if (missing := await self._missing_right()) is not None:
             return self._not_cordoned(state, missing)
+        state.cordons = replace(state.cordons, denied=False)
         encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
 
         async def one(start: Start) -> None:
@@ -75,6 +80,13 @@ class CordonControl:
 
         await run_all(one(start) for start in starts)
         return max(state.cordons.until, now + self._scale) if state.cordons.message else 0.0
+
+    async def denied(self, state: TaskState) -> bool:
+        """After a refusal: whether the operator lacks a right to drain. Then its nodes are given back."""
+        self._known = 0.0
+        missing = await self._missing_right()
+        state.cordons = replace(state.cordons, denied=missing is not None and missing.startswith(_LACKS))
+        return state.cordons.denied
 
     async def _is_admissible(
         self, snapshot: Snapshot, encoder: PodEncoder, start: Start, state: TaskState
@@ -155,7 +167,7 @@ class CordonControl:
                 return f"the operator's rights cannot be checked: {words_of(error)}"
             if not review.status.allowed:
                 name = f"{resource}/{part}" if part else resource
-                return f'the operator cannot {verb} resource "{name}" in the whole cluster'
+                return f'{_LACKS}{verb} resource "{name}" in the whole cluster'
         self._known = time.monotonic() + RIGHTS_SECONDS * self._scale
         return None
 
@@ -202,7 +214,9 @@ class CordonControl:
             raise errors[0]
 
     async def _uncordon(self, node: Node) -> None:
-        body = uncordoning(node, self._version(node))
+        if over := self._ended.get(node.uid):
+            node = replace(node, cordon=over)
+        body = uncordoning(node, self._version(node), theirs=over is not None)
         self._observe(await self._client.patch(_path(node), body, WireNode))
 
     async def _was_another(self, node: Node, error: ApiError) -> bool:

@@ -44,6 +44,8 @@ class DrainView(msgspec.Struct, frozen=True):
     empty: bool = False  # the run may begin
     message: str = ""  # why not
     fault: str = ""  # of the API server, or a missing right: why the drain cannot go on
+    denied: bool = False  # the fault is a missing right
+    stood: float = 0.0  # seconds for which answers to evictions, such as 429, have stopped the clock
     tried: int = 0  # evictions so far
     known: frozenset[str] = frozenset()  # UIDs of Pods of the first look that tolerate the cordon
 

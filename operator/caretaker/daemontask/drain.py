@@ -1,4 +1,4 @@
-"""Which Pods of a cordoned node are evicted, when its run may begin or has failed, when its cordon ends.
+"""Which Pods of a cordoned node are evicted, when its run may begin or has failed.
 
 Pure. The rules for Pods are those of kubectl drain --ignore-daemonsets, with three differences: a Pod of a
 DaemonSet stays without a look whether the DaemonSet exists (the garbage collector takes it otherwise), the
@@ -6,15 +6,15 @@ operator's own Pods stay, since one that finds no other node could not end the c
 DaemonTask is waited for, since evicting it would cut off a run.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import Drain, PodSelector
 from caretaker.api.objects import Node, Taint, WireBareMeta
+from caretaker.api.times import parse_time
 from caretaker.daemontask.cordon import is_cordoned_by, mark_of
 from caretaker.daemontask.decision import (
     BACKOFF,
@@ -25,11 +25,10 @@ from caretaker.daemontask.decision import (
     DrainView,
     NodeReport,
 )
-from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import UNSCHEDULABLE, Tolerated
 from caretaker.daemontask.pod_failure_policy import cut_message, past, reboot_runs
-from caretaker.daemontask.run_triggers import NO_PODS, key_of
+from caretaker.daemontask.run_triggers import key_of, nonce_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.kube.errors import ApiError
 
@@ -195,21 +194,37 @@ def eviction(pod: NodePod, drain: Drain) -> dict[str, Any]:
 # ---------------------------------------------------------------- the run
 
 
-def view_of(drains: Mapping[str, DrainView], node: Node, run: str) -> DrainView | None:
-    """How far the node is drained for this attempt."""
+def view_of(drains: Mapping[str, DrainView], node: Node, run: str, now: float) -> DrainView | None:
+    """How far the node is drained for this attempt; not as seen before the clock was set back."""
     view = drains.get(node.uid)
-    return view if view is not None and (view.mark, view.run) == (node.cordon, run) else None
+    same = view is not None and (view.mark, view.run) == (node.cordon, run)
+    return view if view is not None and same and view.looked <= now else None
+
+
+def continued(drains: Mapping[str, DrainView], report: NodeReport, now: float) -> DrainView | None:
+    """The view of a drain that goes on: so too for another run (of a later tick, an edit, a re-run), or one
+    that cannot end would never fail. An attempt that has ended, or a break, ends it."""
+    node, entry, view = report.node, report.entry, drains.get(report.node.uid)
+    if view is None or view.mark != node.cordon or view.looked > now:
+        return None
+    if view.run == report.decision.drain:
+        return view
+    ended = entry is not None and entry.finished_at >= view.first
+    return None if ended or view.empty or now > view.next + LONGEST_WAIT else view
 
 
 def drained_first(inputs: DecisionInput, node: Node, ready: Decision, entry: Entry | None) -> Decision:
     """The decision about a node whose run may begin: if the task has cordoned it, it is drained first."""
     drain, mark = inputs.spec.drain, mark_of(node)
-    if drain is None or mark is None or not is_cordoned_by(node, inputs.task_uid):
-        return ready
+    ours = is_cordoned_by(node, inputs.task_uid)
+    if drain is None or mark is None or not ours:
+        return (
+            replace(ready, start="", slot=True, reason=CORDONED) if ours else ready
+        )  # the cordon ends first
     if why := _in_vain(inputs, node, ready, entry, past(mark.time, inputs.now)):
         return _failed(inputs, node, ready, entry, NOT_STARTED, why)
     run = f"{key_of(inputs, node, ready.nonce)}/{ready.seq}/{ready.attempt}"
-    view = view_of(inputs.drains, node, run)
+    view = view_of(inputs.drains, node, run, inputs.now)
     if view is None:
         reason = CORDONED if ready.state == "pending" else ready.reason
         return replace(ready, slot=True, drain=run, reason=reason)
@@ -217,7 +232,7 @@ def drained_first(inputs: DecisionInput, node: Node, ready: Decision, entry: Ent
         return replace(ready, slot=True)
     if not (view.empty or view.fault) and view.looked >= view.first + drain.timeout_seconds:
         return _failed(inputs, node, ready, entry, DRAIN_TIMEOUT, view.message, view.first)
-    wake = min((at for at in (view.next, _deadline(view, drain)) if at > inputs.now), default=0.0)
+    wake = next((at for at in (_look_at(view, drain),) if at > inputs.now), 0.0)
     return Decision(
         "active",
         DRAINING,
@@ -241,8 +256,10 @@ def _in_vain(inputs: DecisionInput, node: Node, ready: Decision, entry: Entry | 
     return f"the kubelet of the drained node rejects the Pod, {entry.reason}: {entry.message}"
 
 
-def _deadline(view: DrainView, drain: Drain) -> float:
-    return view.first + drain.timeout_seconds
+def _look_at(view: DrainView, drain: Drain) -> float:
+    """When the node is looked at next. The last look is at the deadline: only what it finds is a timeout."""
+    last = view.empty or view.fault
+    return view.next if last else min(view.next, view.first + drain.timeout_seconds)
 
 
 def _failed(
@@ -257,7 +274,11 @@ def _failed(
     """The attempt has failed, and nothing of it ran. A node that was drained in vain is not tried again: no
     other attempt would differ. No name of a Pod is used."""
     key, now = key_of(inputs, node, ready.nonce), int(inputs.now)
-    same = entry if entry is not None and entry.run_key == key else None
+    same = (
+        entry
+        if entry is not None and (entry.run_key == key or _of_drain(inputs, node, ready, entry))
+        else None
+    )
     attempts = 1 + (same.attempts if same is not None else 0)
     final = inputs.spec.at_most_once or reason == NOT_STARTED or attempts > inputs.spec.backoff_limit
     record = Entry(
@@ -286,6 +307,42 @@ def _failed(
     )
 
 
+def not_in_vain(
+    snapshot: Snapshot, inputs: DecisionInput, wanting: Sequence[NodeReport], resumed: float
+) -> tuple[Sequence[NodeReport], str]:
+    """(the nodes that may begin, a node that was drained in vain and keeps others from it).
+
+    With Uncordon such a node holds no slot: without this rule a Pod that fits nowhere would empty one node
+    after the other. So no further node is cordoned until a person edits the template, asks for a re-run, or
+    has the task go on (`resumed`).
+    """
+    drain, known = snapshot.task.spec.drain, snapshot.ledger.entries
+    if drain is None or drain.on_failure != "Uncordon" or not wanting:
+        return wanting, ""
+    vain = {
+        name: float(entry.finished_at)
+        for name, entry in known.items()
+        if entry.reason == NOT_STARTED and entry.revision == snapshot.revision
+        if (node := snapshot.nodes.get(name)) is not None and node.uid == entry.node_uid
+        if nonce_of(inputs, node, entry) == entry.nonce
+    }
+    last = max(vain.values(), default=-1.0)
+    may = [
+        report
+        for report in wanting
+        if report.decision.cordoned or max(resumed, parse_time(report.decision.nonce) or 0.0) > last
+    ]
+    return may, min(vain) if len(may) < len(wanting) else ""
+
+
+def _of_drain(inputs: DecisionInput, node: Node, ready: Decision, entry: Entry) -> bool:
+    """Whether the drain under this cordon has failed before, for an earlier tick."""
+    mark = mark_of(node)
+    failed = mark is not None and entry.result == "Retry" and entry.reason == DRAIN_TIMEOUT
+    same = (entry.revision, entry.nonce) == (inputs.revision, ready.nonce)
+    return same and failed and mark is not None and entry.finished_at >= mark.time
+
+
 def due(snapshot: Snapshot, reports: Iterable[NodeReport]) -> list[NodeReport]:
     """Of the nodes that are drained those that are to be looked at now, the longest wait first."""
     drain = snapshot.task.spec.drain
@@ -293,49 +350,11 @@ def due(snapshot: Snapshot, reports: Iterable[NodeReport]) -> list[NodeReport]:
         return []
     found = list[tuple[float, str, NodeReport]]()
     for report in reports:
-        view = view_of(snapshot.drains, report.node, report.decision.drain)
-        # The last look is at the deadline: only what it finds is a timeout.
-        at = 0.0 if view is None else view.next if view.empty else min(view.next, _deadline(view, drain))
+        view = view_of(snapshot.drains, report.node, report.decision.drain, snapshot.now)
+        at = 0.0 if view is None else _look_at(view, drain)
         if at <= snapshot.now:
             found.append((at, report.node.name, report))
     return [report for _, _, report in sorted(found, key=lambda one: one[:2])]
-
-
-# ---------------------------------------------------------------- the end of the cordon
-
-
-def releases(snapshot: Snapshot, reports: Iterable[NodeReport], hold: str, *, gated: bool) -> list[Node]:
-    """The nodes that lose the mark of this task, or of an earlier one of its name, and the cordon with it.
-    `hold`: why nothing may begin; `gated`: nodes that have not failed may not."""
-    meta, found = snapshot.task.metadata, list[Node]()
-    for report in reports:
-        mark, pods = mark_of(report.node), snapshot.pods.get(report.node.uid, NO_PODS)
-        if mark is None or (mark.namespace, mark.name) != (meta.namespace, meta.name):
-            continue
-        if report.node.uid in snapshot.namesakes or any(not pod.terminal for pod in pods.values()):
-            continue  # a run goes on there
-        if not is_cordoned_by(report.node, meta.uid) or _is_over(snapshot, report, hold, gated=gated):
-            found.append(report.node)
-    return found
-
-
-def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) -> bool:
-    """Whether no run of this task needs the node cordoned."""
-    decision, entry, drain = report.decision, report.entry, snapshot.task.spec.drain
-    if decision.record is not None or (entry is not None and is_open(entry)):
-        return False
-    if drain is None or decision.state == "excluded" or decision.reason == Reason.AWAITING_SCHEDULE:
-        return True
-    if decision.state == "succeeded":
-        return not decision.slot
-    tried = entry is not None and (entry.result == "Failed" or (entry.result == "Retry" and entry.attempts))
-    if drain.on_failure == "KeepCordoned" and tried:
-        return False  # whatever the task wants since: only a success shows that the node is whole
-    if decision.state == "failed" or hold or (gated and not decision.failing):
-        return True
-    # One that is NotReady for long has not begun: it gives its slot back.
-    late = decision.since + snapshot.task.spec.progress_deadline_seconds
-    return decision.reason == "NodeNotReady" and decision.since > 0 and late <= snapshot.now
 
 
 def next_wait(view: DrainView | None, *, moved: bool, scale: float) -> float:

@@ -20,11 +20,11 @@ from caretaker.daemontask.drain import (
     FIRST_WAIT,
     NodePod,
     Step,
+    continued,
     eviction,
     label_selector,
     next_wait,
     step,
-    view_of,
     words_of,
 )
 from caretaker.daemontask.metrics import DaemonTaskMetrics
@@ -37,6 +37,7 @@ from caretaker.kube.errors import ApiError, by_admission
 CONCURRENCY: Final = 16
 LOOKS: Final = 20  # nodes whose Pods are listed in a second, of all tasks
 EVICTIONS: Final = 100  # in a pass, of which a node gets its share
+ANSWERS: Final = 600.0  # seconds, or timeoutSeconds: for so long 429 and 5xx to evictions stop the clock
 SECONDS: Final = 5.0  # no eviction of a pass is sent later: the rest of the task waits for the pass
 
 
@@ -97,16 +98,19 @@ class DrainControl:
     ) -> DrainView:
         """The node as it is now."""
         node, run, now = report.node, report.decision.drain, time.time()
-        before = view_of(state.drains, node, run)
+        before = continued(state.drains, report, now)
         view, wait = (
             DrainView(node.cordon, run, now, now, now),
             next_wait(before, moved=False, scale=self._scale),
         )
         if before is not None:
-            view = replace(view, first=before.first, known=before.known, tried=before.tried)
+            lost = now - before.looked if before.fault else 0.0
+            first = before.first + max(lost, 0.0)
+            view = replace(view, first=first, known=before.known, tried=before.tried, stood=before.stood)
         try:
             pods, found = await self._step(snapshot, node, before)
         except ApiError as error:
+            view = replace(view, denied=error.missing_permission is not None)
             return _stopped(view, before, f"its Pods cannot be listed: {words_of(error)}", now + wait)
         if before is None:
             view = replace(view, known=frozenset(pod.metadata.uid for pod in pods if pod.tolerates_cordon))
@@ -132,11 +136,16 @@ class DrainControl:
         next_at = time.time() + next_wait(before, moved=moved, scale=self._scale)
         if not refused:
             return replace(view, message=message, next=next_at)
-        pod, first = next(((pod, error) for pod, error in refused if _is_fault(error)), refused[0])
+        most = max(drain.timeout_seconds, ANSWERS)
+        faults = [
+            one for one in refused if _is_fault(one[1]) and not (_is_answer(one[1]) and view.stood >= most)
+        ]
+        pod, first = (faults or refused)[0]
         next_at = max(next_at, view.looked + min(first.retry_after or 0.0, 60.0) * self._scale)
         message = f"Pod {pod.full_name} stays: {words_of(first)}"
-        if _is_fault(first):
-            return _stopped(view, before, message, next_at)
+        if faults:
+            view = replace(view, denied=first.missing_permission is not None)
+            return _stopped(view, before, message, next_at, answered=_is_answer(first))
         return replace(view, message=message, next=next_at)
 
     async def _step(
@@ -191,15 +200,24 @@ def _drain_of(snapshot: Snapshot) -> Drain:
     return drain
 
 
-def _stopped(view: DrainView, before: DrainView | None, message: str, next_at: float) -> DrainView:
+def _stopped(
+    view: DrainView, before: DrainView | None, message: str, next_at: float, *, answered: bool = False
+) -> DrainView:
     """The time since the last look does not count: the node is not at fault."""
-    lost = view.looked - before.looked if before is not None else 0.0
-    return replace(view, message=message, fault=message, first=view.first + max(lost, 0.0), next=next_at)
+    lost = max(view.looked - before.looked, 0.0) if before is not None else 0.0
+    first = (before.first if before is not None else view.first) + lost
+    stood = view.stood + (lost if answered else 0.0)
+    return replace(view, message=message, fault=message, first=first, next=next_at, stood=stood)
 
 
 def _is_fault(error: ApiError) -> bool:
     """Whether the answer says nothing of the Pod: want of a right or of an answer, overload. A
-    PodDisruptionBudget answers 429 too, with itself as the cause."""
-    if error.missing_permission is not None or (error.throttled and not error.causes):
+    PodDisruptionBudget answers 429 too, with itself as the cause; a webhook may answer anything."""
+    if error.missing_permission is not None or error.status in (0, 401, 408):
         return True
-    return error.status in (0, 401, 408) or error.status > 500
+    return not by_admission(error) and _is_answer(error)
+
+
+def _is_answer(error: ApiError) -> bool:
+    """Overload, or the like: a refusal in its clothes where it does not end."""
+    return (error.throttled and not error.causes) or error.status > 500

@@ -12,6 +12,7 @@ from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.decision import NodeReport, State
+from caretaker.daemontask.drain import not_in_vain
 from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.reports import decision_input, reports
@@ -74,6 +75,8 @@ def forecast(snapshot: Snapshot) -> Forecast:
     found = {report.node.name: report for report in reports(snapshot, requests)}
     gated = planned.rollout.gated
     waiting = [r for r in found.values() if r.decision.start and (r.decision.failing or not gated)]
+    inputs = decision_input(snapshot, requests)
+    waiting = list(not_in_vain(snapshot, inputs, waiting, requests.resume_at)[0])
     holders = [report for report in found.values() if report.decision.holds_slot]
     room = room_for(snapshot, planned.nodes.desired, max(len(holders) + len(waiting), planned.nodes.desired))
     assignment = SlotAssignment()

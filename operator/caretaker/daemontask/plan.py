@@ -4,7 +4,7 @@ Pure: Snapshot -> Plan. Every node has its report (reports.py); here are the dec
 nodes: slots, failure policy, order. Nothing is remembered between two plans but the Snapshot's content.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,13 +15,14 @@ from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import DRAINING, NodeReport
-from caretaker.daemontask.drain import due, releases
+from caretaker.daemontask.drain import due, not_in_vain
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
 from caretaker.daemontask.node_summary import NodeSummary, Reports, earliest, summary_of
 from caretaker.daemontask.pods import Start
 from caretaker.daemontask.refused_pods import RefusedPod
+from caretaker.daemontask.release import releases, surplus
 from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.results import Summary, summarise
 from caretaker.daemontask.rollout import Rollout
@@ -46,6 +47,7 @@ class Launch(msgspec.Struct, frozen=True):
     replaced: tuple[Pod, ...] = ()  # active, of runs that a newer one replaces
     outdated: int = 0  # active nodes whose run stays, for want of a slot for the newer one
     jammed: Reports = ()  # holders of slots, where all of them are stuck and other nodes wait
+    in_vain: str = ""  # a node that was drained in vain, and keeps others from being cordoned
     budget: Allowance | None = None  # the budget that keeps nodes waiting, if one does
     budget_boundary: float = 0.0  # from then on budgets may allow fewer: no start is begun
     paced_at: float = 0.0  # when the next large Pods may be created, and nodes wait for it
@@ -118,7 +120,10 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
         given_up = launch.replaced
     hold = plan.hold or (Reason.HELD_BY_BUDGET if room.width == 0 and room.budget is not None else "")
     released = releases(snapshot, nodes.marked, hold, gated=plan.rollout.gated)
-    drained, drains = _drains(snapshot, plan, launch, {node.uid for node in released})
+    held = room.width - len(undeletable)
+    if not hold:
+        released += _surplus(snapshot, nodes, launch, released, held)
+    drained, drains = _drains(snapshot, plan, launch, {node.uid for node in released}, held)
     # No Pod twice, and no more deletes than a pass may make.
     deletes = {pod.uid: pod for pod in (*nodes.deletes, *given_up)}
     shut = _shut(nodes)
@@ -197,9 +202,11 @@ def _launch(snapshot: Snapshot, plan: Plan, room: Room, undeletable: int) -> Lau
     nodes, policy, holders = plan.nodes, plan.rollout, plan.nodes.holders
     if not (nodes.wanting or nodes.replaced):
         return Launch()
-    wanting: Collection[NodeReport] = nodes.wanting
+    wanting: Sequence[NodeReport] = nodes.wanting
     if policy.gated or policy.probing:
-        wanting = rollout.may_begin(snapshot, policy, holders, nodes.wanting)
+        wanting = tuple(rollout.may_begin(snapshot, policy, holders, nodes.wanting))
+    inputs = decision_input(snapshot, plan.requests)
+    wanting, in_vain = not_in_vain(snapshot, inputs, wanting, plan.requests.resume_at)
     over = len(holders) + undeletable > room.width
     launch = _replacing(snapshot, plan, over=over, wanting=len(wanting))
     if snapshot.now < snapshot.refused_until:
@@ -212,6 +219,7 @@ def _launch(snapshot: Snapshot, plan: Plan, room: Room, undeletable: int) -> Lau
     launch = msgspec.structs.replace(
         launch,
         jammed=holders if stuck and (short or policy.gated) else (),
+        in_vain=in_vain,
         budget=room.budget if short else None,
         paced_at=snapshot.allowed_at if paced else launch.paced_at,
         wake=room.budget_boundary if short else 0.0,
@@ -247,17 +255,31 @@ def _steps(snapshot: Snapshot, assignment: SlotAssignment) -> tuple[Reports, Rep
     return starts, cordons, drains
 
 
+def _surplus(
+    snapshot: Snapshot, nodes: NodeSummary, launch: Launch, released: Collection[Node], width: int
+) -> list[Node]:
+    """The cordoned nodes beyond the slots that there are now."""
+    going = {node.uid for node in released} | {start.node_uid for start in launch.starts}
+    kept = going | {report.node.uid for report in launch.drains}
+    holders = {report.node.uid for report in nodes.holders}
+    return surplus(snapshot, nodes.marked, kept, len(holders.difference(n.uid for n in released)) - width)
+
+
 def _drains(
-    snapshot: Snapshot, plan: Plan, launch: Launch, released: Collection[str]
+    snapshot: Snapshot, plan: Plan, launch: Launch, released: Collection[str], width: int
 ) -> tuple[Reports, Reports]:
-    """(nodes that are drained or empty, those that are drained) of those that are not released."""
+    """(nodes that are drained, or whose run is about to start; those that are drained) of those that are not
+    released. No more are drained than have a slot, the longest first."""
     if snapshot.task.spec.drain is None:
         return (), ()
-    held = [r for r in plan.nodes.holders if r.decision.cordoned and r.node.uid not in released]
-    under_way = [report for report in held if report.decision.reason == DRAINING]
-    empty = [report for report in held if report.decision.start and not report.decision.drain]
-    drains = (*under_way, *(report for report in launch.drains if report.node.uid not in released))
-    return (*drains, *empty), drains
+    held = [report for report in plan.nodes.holders if report.node.uid not in released]
+    under_way = [r for r in held if r.decision.cordoned and r.decision.reason == DRAINING]
+    waiting = [report for report in held if report.decision.cordoned and report.decision.start]
+    busy = sum(not slots.is_idle(report) for report in held) - len(under_way)
+    under_way.sort(key=lambda report: (report.decision.since, report.node.name))
+    going = under_way[: max(width - busy, 0)]
+    drains = (*going, *(report for report in launch.drains if report.node.uid not in released))
+    return (*going, *waiting), drains
 
 
 def _replacing(snapshot: Snapshot, plan: Plan, *, over: bool, wanting: int) -> Launch:

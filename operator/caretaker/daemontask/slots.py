@@ -88,7 +88,7 @@ def share_out(
 ) -> SlotAssignment:
     """The next `most` starts at the most. A retry takes the slot that its node holds; where fewer slots are
     left than nodes hold, it waits for those that run."""
-    idle = sum(1 for report in holders if _is_idle(report))
+    idle = sum(1 for report in holders if is_idle(report))
     free = width - len(holders)
     retries = [report for report in wanting if report.decision.slot]
     firsts = [report for report in wanting if not report.decision.slot] if retries else wanting
@@ -117,7 +117,7 @@ def paced(assignment: SlotAssignment, allowed: int | None) -> tuple[SlotAssignme
     ), True
 
 
-def _is_idle(report: NodeReport) -> bool:
+def is_idle(report: NodeReport) -> bool:
     """Whether the node waits for its next attempt: in its backoff, or after its kubelet rejected the last; or
     is drained."""
     entry, decision = report.entry, report.decision

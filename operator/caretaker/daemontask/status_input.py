@@ -45,7 +45,8 @@ class StatusInput(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> bool:
         """Whether the rollout still makes progress by itself."""
-        waiting = self.pending > 0 and not self.plan.hold and not self.plan.launch.jammed
+        launch = self.plan.launch
+        waiting = self.pending > 0 and not (self.plan.hold or launch.jammed or launch.in_vain)
         return self.active > len(self.plan.nodes.stuck) or waiting
 
     @property

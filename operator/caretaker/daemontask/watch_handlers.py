@@ -11,7 +11,7 @@ import msgspec
 
 from caretaker.api.names import LABEL_REVISION, LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod
-from caretaker.daemontask.cordon import mark_of
+from caretaker.daemontask.cordon import ended, mark_of
 from caretaker.daemontask.resource import KIND
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
@@ -31,7 +31,7 @@ class WatchHandlers:
     """Routes node and Pod changes to task keys.
 
     nodes       name -> Node, kept by event
-    node_store  the Store of all nodes
+    node_store  the Store of all nodes, as the API server has them
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class WatchHandlers:
     ) -> None:
         self.nodes: dict[str, Node] = {}
         self.node_store = nodes
+        self.ended: dict[str, str] = {}  # node UID -> mark of a task whose cordon a person has ended
         self.task_states = task_states
         self._on_key = on_key
         self._scale = scale
@@ -54,9 +55,14 @@ class WatchHandlers:
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is not None:
-            self.nodes[new.name] = self._dated(old, new)
+            if new.cordon and not new.unschedulable:
+                self.ended[new.uid] = new.cordon
+            elif self.ended.get(new.uid) != new.cordon:
+                self.ended.pop(new.uid, None)
+            self.nodes[new.name] = self.own(self._dated(old, new))
         elif old is not None:
             self.nodes.pop(old.name, None)
+            self.ended.pop(old.uid, None)
         self._marked(old, new)
         for key, state in self.task_states.items():
             if _concerns(state, old, new):
@@ -64,6 +70,12 @@ class WatchHandlers:
                 self._on_key(key, urgent=not large and _may_start(state, new), patient=large)
             if new is None and old is not None:
                 state.node_gone(old)
+
+    def own(self, node: Node) -> Node:
+        """The node; where a person ended a task's cordon and the mark is left, a later cordon is theirs."""
+        if not node.unschedulable or not node.cordon or self.ended.get(node.uid) != node.cordon:
+            return node
+        return msgspec.structs.replace(node, cordon=ended(node.cordon))
 
     def _marked(self, old: Node | None, new: Node | None) -> None:
         """The cordon of a task came, changed or ended: the task may not exist any more."""

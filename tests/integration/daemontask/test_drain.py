@@ -522,3 +522,38 @@ async def test_the_cordon_of_a_task_that_was_made_again_for_ecs_ends(world: Worl
     await world.create("t", {"ecs": ecs, "suspend": True})
     await world.patch_node(name, {"metadata": {"annotations": marks}, "spec": {"unschedulable": True}})
     await node_when(world, name, on=False)
+
+
+async def test_where_parallelism_is_lowered_the_nodes_beyond_it_are_given_back(world: World) -> None:
+    names = await world.join(3)
+    for number, name in enumerate(names):
+        await app(world, name, name=f"web{number}")
+        await budget(world, name=f"web{number}")
+    task = await drained(world, parallelism=3)
+    for name in names:
+        await node_when(world, name, on=True)
+    await world.admin.patch(task.url, {"spec": {"parallelism": 1}})
+
+    async def one_is_left() -> bool:
+        return sum([cordoned(await world.node(name)) for name in names]) == 1
+
+    await world.until(one_is_left)
+    await task.when(lambda t: t["status"].get("active") == 1)
+    assert await one_is_left()
+
+
+async def test_a_users_cordon_after_the_end_of_ours_stays(world: World, proxy: ApiProxy) -> None:
+    (name,) = await world.join()
+    await app(world, name)
+    await budget(world)
+    task = await drained(world)
+    await node_when(world, name, on=True)
+    url, words = path("nodes", name=name), 'nodes "x" is forbidden: User "x" cannot patch resource "nodes"'
+    with proxy.fault(Match(verb="patch", resource="nodes"), Answer(403, "Forbidden", words)) as rule:
+        await end(world, task, "deleted")
+        await world.admin.patch(url, {"spec": {"unschedulable": None}})
+        seen = len(rule.hits)
+        await world.until(lambda: len(rule.hits) > seen)  # the operator tries to remove the mark that is left
+        await world.admin.patch(url, {"spec": {"unschedulable": True}})
+    found = await world.admin.wait_for(url, lambda node: not mark(node), TIMEOUT)
+    assert cordoned(found)

@@ -1,17 +1,28 @@
 """No node is cordoned before its Pod is admissible and evictions are allowed; an unanswered cordon counts."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from caretaker.api.daemontask import Drain
-from caretaker.api.objects import Node, WireNode
-from caretaker.daemontask.cordon_control import CordonControl
+from caretaker.api.objects import Node, Pod, WireNode
+from caretaker.daemontask.apply import Applier
+from caretaker.daemontask.controller import DaemonTaskKind
+from caretaker.daemontask.cordon_control import RIGHTS_SECONDS, CordonControl
+from caretaker.daemontask.drain_control import DrainControl
+from caretaker.daemontask.gate_control import GateControl
+from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.task_state import TaskState
+from caretaker.daemontask.pod_control import PodControl
+from caretaker.daemontask.shards import Shards
+from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.task_state import TaskState, TaskStates
+from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
@@ -71,6 +82,9 @@ class Server:
             raise ApiError(409, "Conflict", "the object has been modified")
         of["mark"], of["version"] = meta["annotations"][MARK] or "", of["version"] + 1
         of["unschedulable"] = bool(body.get("spec", {}).get("unschedulable", of["unschedulable"]))
+
+    async def list(self, *_: Any, **__: Any) -> Any:
+        raise ApiError(403, "Forbidden", 'cannot list resource "pods"')
 
     async def get(self, at: str, _: object) -> WireNode:
         if self.reads is not None:
@@ -262,3 +276,118 @@ def test_an_uncordon_that_is_refused_is_told_and_holds_up_no_other() -> None:
     assert list(of.state.unreleased.by_node) == [nodes[0].uid]
     asyncio.run(of.control.release(nodes[:1], of.state))
     assert (of.cordoned, dict(of.state.unreleased.by_node)) == ([], {})
+
+
+@pytest.mark.parametrize("task_lives", [True, False])
+def test_a_cordon_that_a_person_set_after_ours_ended_stays_and_the_mark_goes(task_lives: bool) -> None:
+    of = Passes("a")
+    handlers = WatchHandlers(TaskStates(), of.store, Store[Pod](), lambda *_, **__: None)
+    for version, unschedulable in ((2, True), (3, False), (4, True)):
+        of.server.nodes["a"].update(mark=CORDONED, unschedulable=unschedulable, version=version)
+        of.store.observe_write(of.server.wire("a").record(), version)
+    client: Any = of.server
+    control = CordonControl(client, of.store, 1.0, handlers.ended)
+    if task_lives:
+        asyncio.run(control.release([handlers.nodes["a"]], of.state))
+    else:
+        asyncio.run(control.release_all(Key("DaemonTask", "default", "task"), lambda *_: False))
+    assert (of.server.nodes["a"]["mark"], of.server.nodes["a"]["unschedulable"]) == ("", True)
+
+
+def test_a_right_that_is_missing_at_an_eviction_is_looked_for_again() -> None:
+    of = Passes("a")
+    of.run()
+    assert asyncio.run(of.control.denied(of.state)) is False
+    of.server.rights["create"] = False
+    assert asyncio.run(of.control.denied(of.state)) is True
+    assert of.state.cordons.denied
+    of.server.rights["create"] = True
+    of.server.nodes["a"].update(mark="", unschedulable=False, version=9)
+    of.store.observe_write(of.server.wire("a").record(), 9)
+    of.run()
+    assert (of.state.cordons.denied, of.cordoned) == (False, ["a"])
+
+
+def test_rights_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    of = Passes("a", "b")
+    of.run()
+    asked = of.server.asked.count("may create")
+    clock[0] += RIGHTS_SECONDS - 1
+    of.run(parallelism=2)
+    assert of.server.asked.count("may create") == asked
+    of.server.nodes["b"].update(mark="", unschedulable=False, version=9)
+    of.store.observe_write(of.server.wire("b").record(), 9)
+    clock[0] += 2
+    of.run(parallelism=2)
+    assert of.server.asked.count("may create") == asked + 1
+
+
+def test_a_webhook_that_answers_409_refuses_the_cordon() -> None:
+    of = Passes("a")
+    of.server.patches = [ApiError(409, "Conflict", 'admission webhook "w" denied the request: no')]
+    of.run()
+    assert "admission webhook" in of.state.cordons.message
+    assert not of.state.creation.again
+
+
+def apply(of: Passes) -> Outcome:
+    """A whole pass."""
+    client: Any = of.server
+    metrics = DaemonTaskMetrics(CollectorRegistry())
+    of.state.ledger.shards = Shards(client, "default", "task", UID)
+    applier = Applier(
+        PodControl(client, Store[Pod](), 1.0),
+        GateControl(client, of.store, 1.0),
+        of.control,
+        DrainControl(client, metrics, 1.0),
+        metrics,
+        1.0,
+    )
+    found = snapshot(
+        task(drain=Drain(), parallelism=1),
+        list(of.store.values()),
+        drains=dict(of.state.drains),
+        cordons=of.state.cordons,
+        now=time.time(),
+    )
+    return asyncio.run(applier.apply(found, plan(found), of.state))
+
+
+def test_a_pod_that_is_accepted_after_a_refusal_ends_the_refusal() -> None:
+    of = Passes("a")
+    of.server.dry_run = ApiError(403, "Forbidden", 'cannot create resource "pods"')
+    assert apply(of).refusal is not None
+    of.server.dry_run = None
+    assert (apply(of).refusal, of.cordoned) == (None, ["a"])
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_a_node_is_given_back_where_the_right_to_drain_was_taken_away(granted: bool) -> None:
+    of = Passes("a")
+    apply(of)
+    assert of.cordoned == ["a"]
+    of.server.rights["list"] = granted
+    outcome = apply(of)
+    assert "cannot be drained" in outcome.undrained
+    assert outcome.more is not granted
+    apply(of)
+    assert of.cordoned == (["a"] if granted else []), "a single refusal is no lack of the right"
+    apply(of)
+    assert of.cordoned == (["a"] if granted else [])
+
+
+def test_before_a_cordon_the_ledger_is_read_again() -> None:
+    of = Passes("a")
+    client: Any = of.server
+    handlers = WatchHandlers(TaskStates(), of.store, Store[Pod](), lambda *_, **__: None)
+    kind = DaemonTaskKind(client, handlers, Store[Pod](), DaemonTaskMetrics(CollectorRegistry()))
+    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
+    state = handlers.task_states.of(Key("DaemonTask", "default", "task"), UID)
+    state.ledger.shards = Shards(client, "default", "task", UID)
+    of.server.reads = ApiError(503, "", "the ledger cannot be read")
+    made = plan(found)
+    assert made.launch.cordons
+    with pytest.raises(ApiError, match="the ledger cannot be read"):
+        asyncio.run(kind.recheck(found, made))

@@ -5,15 +5,30 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.daemontask import Drain, FailurePolicy, PodSelector, SelectorRequirement, Status
+from caretaker.api.daemontask import (
+    Budget,
+    Drain,
+    FailurePolicy,
+    ObservedSchedule,
+    PodSelector,
+    SelectorRequirement,
+    Status,
+)
 from caretaker.api.objects import Node, Pod
+from caretaker.api.times import format_time
 from caretaker.daemontask.cordon import Cordons, cordoning, is_cordoned_by, mark_of, uncordoning
 from caretaker.daemontask.decision import DrainView
-from caretaker.daemontask.drain import NodePod, eviction, label_selector, next_wait, step
+from caretaker.daemontask.drain import NodePod, continued, eviction, label_selector, next_wait, step
+from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.plan import Plan, keep_slots, plan
 from caretaker.daemontask.pods import Start, build, revision_of, run_key
 from caretaker.daemontask.recheck import doubtful
 from caretaker.daemontask.refused_pods import RefusedPods
+from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.task_state import TaskStates
+from caretaker.daemontask.watch_handlers import WatchHandlers
+from caretaker.kube.store import Store
 from unit.daemontask.build import (
     NOW,
     REVISION,
@@ -82,6 +97,7 @@ def test_the_run_begins_once_the_node_is_empty() -> None:
         pytest.param({"run": run_of(nonce="x")}, id="that was empty for another run"),
         pytest.param({"run": run_of(attempt=2)}, id="that was empty for another attempt"),
         pytest.param({"looked": NOW - 31}, id="that was empty too long ago"),
+        pytest.param({"looked": NOW + 3600}, id="that was empty before the clock was set back"),
     ],
 )
 def test_a_node_is_looked_at_again(changes: dict[str, Any]) -> None:
@@ -125,7 +141,7 @@ def test_an_attempt_fails_when_its_time_is_over_and_says_why() -> None:
     "changes",
     [
         pytest.param({"looked": NOW - 2, "next": NOW + 1}, id="before the last look"),
-        pytest.param({"fault": "no answer"}, id="while the API server does not answer"),
+        pytest.param({"fault": "no answer", "next": NOW}, id="while the API server does not answer"),
         pytest.param({"empty": True, "looked": NOW - 40, "next": NOW}, id="once it was empty"),
     ],
 )
@@ -164,6 +180,7 @@ def test_a_held_task_drains_nothing_counts_nothing_and_is_not_active() -> None:
     made = planned(
         task(suspend=True, **DRAIN), [A], [], {"a": kept}, drains=view(next=NOW, run=run_of(seq=2, attempt=2))
     )
+    assert made.nodes.holders[0].decision.reason == "Draining"
     assert (acts(made), made.drained) == (([], [], [], []), ())
 
 
@@ -264,7 +281,7 @@ def test_at_most_once_an_intent_is_written_for_the_run_and_not_for_the_cordon() 
 
 
 def test_at_most_once_a_drain_that_fails_has_run_nothing_and_fails_the_node() -> None:
-    made = planned(task(run_guarantee="AtMostOnce", backoff_limit=0, **DRAIN), [A], drains=late())
+    made = planned(task(run_guarantee="AtMostOnce", backoff_limit=6, **DRAIN), [A], drains=late())
     assert (made.records["a"].result, made.records["a"].intent) == ("Failed", "")
 
 
@@ -556,3 +573,202 @@ def test_of_a_rollout_that_is_finished_a_cordoned_node_goes_first() -> None:
     made = planned(of, [*bad, *news, A], [], entries)
     assert made.rollout.probing
     assert acts(made) == ([], ["a"], [], [])
+
+
+# ---------------------------------------------------------------- fewer slots
+
+
+def cordoned(count: int) -> list[Node]:
+    """The first was cordoned first."""
+    times = [f"1970-01-12T13:{number:02}:40Z" for number in range(count)]
+    names = "zyxwvu"[:count]
+    return [
+        node(name, unschedulable=True, cordon=f"default/task/{UID}/{time}")
+        for name, time in zip(names, times, strict=True)
+    ]
+
+
+def views_of(nodes: list[Node]) -> dict[str, DrainView]:
+    return {of.uid: view(of)[of.uid] for of in nodes}
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        pytest.param({"parallelism": 1}, id="parallelism was lowered"),
+        pytest.param({"parallelism": 4, "budgets": (Budget(nodes=1),)}, id="a budget allows fewer"),
+    ],
+)
+@pytest.mark.parametrize("seen", [True, False])
+def test_cordoned_nodes_beyond_the_slots_are_given_back_the_last_ones_first(
+    limit: dict[str, Any], seen: bool
+) -> None:
+    nodes = cordoned(4)
+    of = task(drain=Drain(), **limit)
+    made = planned(of, nodes, drains=views_of(nodes) if seen else {}, now=NOW + 5)
+    kept = {"z"} if seen else set(acts(made)[1])
+    assert len(kept) == 1, "one goes on"
+    assert set(acts(made)[1]) == kept
+    assert set(acts(made)[3]) == {"z", "y", "x", "w"} - kept
+
+
+def test_a_run_that_goes_on_keeps_its_node_and_no_other_is_drained_beside_it() -> None:
+    nodes = cordoned(3)
+    made = planned(task(**DRAIN), nodes, [pod(nodes[2])], drains=views_of(nodes[:2]), now=NOW + 5)
+    assert (acts(made)[1], sorted(acts(made)[3])) == ([], ["y", "z"])
+
+
+def test_nodes_that_have_failed_an_attempt_stay_cordoned_and_one_at_a_time_is_drained() -> None:
+    nodes = cordoned(3)
+    failed_once = {
+        of.name: entry(of, "Retry", attempts=1, seq=0, failing_since=int(NOW - 99), finished_at=int(NOW - 99))
+        for of in nodes
+    }
+    views = {of.uid: view(of, run=run_of(of, attempt=2))[of.uid] for of in nodes}
+    made = planned(task(**DRAIN), nodes, [], failed_once, drains=views, now=NOW + 5)
+    assert (len(acts(made)[1]), acts(made)[3]) == (1, [])
+    assert len(made.drained) == 1, "the others begin anew when they have a slot"
+
+
+# ---------------------------------------------------------------- the clock over ticks
+
+
+def scheduled(schedule: str, last: float) -> Status:
+    observed = ObservedSchedule(schedule, "Etc/UTC", "1970-01-12T00:00:00Z")
+    return Status(last_schedule_time=format_time(last), observed_schedule=observed)
+
+
+def test_a_drain_that_cannot_end_fails_though_each_tick_wants_another_run() -> None:
+    """A tick each 5 min, 10 min for a drain, a PodDisruptionBudget that never gives."""
+    views, entries, results = dict[str, DrainView](), {}, list[str]()
+    for second in range(0, 6 * 3600, 10):
+        now = NOW + second
+        tick = int(now - now % 300)
+        status = scheduled("*/5 * * * *", tick)
+        of = task(schedule="*/5 * * * *", backoff_limit=2, status=status, **DRAIN)
+        found = snapshot(of, [A], [], dict(entries), now=now, drains=dict(views))
+        made = plan(found)
+        kept = {report.node.uid for report in made.drained}
+        views = {uid: seen for uid, seen in views.items() if uid in kept}
+        for name, record in made.records.items():
+            entries[name] = record
+            results.append(f"{record.result} {record.reason}")
+        for report in made.drains:
+            before = continued(views, report, now)
+            first = before.first if before is not None else now
+            run = report.decision.drain
+            views[A.uid] = DrainView(A.cordon, run, first, now, now + 30, message="PDB")
+    assert results[:3] == ["Retry DrainTimeout", "Retry DrainTimeout", "Failed DrainTimeout"]
+
+
+def test_a_drain_goes_on_over_another_run_and_not_over_a_break_or_an_end() -> None:
+    (report,) = planned(task(**DRAIN), [A]).drains
+    seen = view(run="of another tick")
+    assert continued(seen, report, NOW) == seen[A.uid]
+    assert continued(view(run="other", mark="other"), report, NOW) is None
+    assert continued(view(run="other", empty=True), report, NOW) is None, "it was drained"
+    assert continued(seen, report, NOW + 600) is None, "nobody looked for long"
+    assert continued(seen, report, NOW - 600) is None, "the clock was set back"
+    ended = msgspec.structs.replace(report, entry=entry(A, "Retry", attempts=1, finished_at=int(NOW)))
+    assert continued(seen, ended, NOW) is None
+
+
+def test_a_new_tick_keeps_what_was_seen() -> None:
+    of = task(schedule="* * * * *", status=scheduled("* * * * *", NOW - 100), **DRAIN)
+    made = planned(of, [A], drains=view())
+    assert made.tick.taken
+    assert [report.node.name for report in made.drained] == ["a"]
+
+
+# ---------------------------------------------------------------- drained in vain
+
+
+def in_vain(**changes: Any) -> Any:
+    of = entry(B, "Failed", reason="NotStarted", attempts=1, finished_at=int(NOW - 60))
+    return {"b": msgspec.structs.replace(of, **changes)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "entries", "begins"),
+    [
+        pytest.param(GIVE_BACK, in_vain(), False, id="no further node"),
+        pytest.param(GIVE_BACK, in_vain(revision="old"), True, id="until the template is edited"),
+        pytest.param(GIVE_BACK, in_vain(node_uid="old"), True, id="or that node is replaced"),
+        pytest.param(
+            {**GIVE_BACK, "annotations": {"caretaker.dev/rerun-nodes": '{"b": "1970-01-12T13:46:35Z"}'}},
+            in_vain(),
+            True,
+            id="or it is run again",
+        ),
+        pytest.param(
+            {**GIVE_BACK, "annotations": {"caretaker.dev/rerun-nodes": '{"a": "1970-01-12T13:46:35Z"}'}},
+            in_vain(),
+            True,
+            id="or this one is asked for since",
+        ),
+        pytest.param(
+            {**GIVE_BACK, "annotations": {"caretaker.dev/rerun-nodes": '{"a": "1970-01-12T13:00:00Z"}'}},
+            in_vain(),
+            False,
+            id="not if it was asked for before",
+        ),
+        pytest.param(
+            {**GIVE_BACK, "annotations": {"caretaker.dev/resume-at": "1970-01-12T13:46:35Z"}},
+            in_vain(),
+            True,
+            id="or the task is resumed",
+        ),
+        pytest.param({}, in_vain(), True, id="KeepCordoned: a person has uncordoned that node"),
+        pytest.param(GIVE_BACK, in_vain(reason="DrainTimeout"), True, id="other failures"),
+    ],
+)
+def test_after_a_node_was_drained_in_vain_no_further_one_is_cordoned(
+    spec: dict[str, Any], entries: Any, begins: bool
+) -> None:
+    of = snapshot(task(**{**DRAIN, **spec}), [node("a"), B], [], entries)
+    made = plan(of)
+    assert bool(acts(made)[0]) is begins
+    shown = {one.type: one for one in status_of(of, made, Outcome()).conditions}
+    assert ("node b was drained in vain" in shown["Ready"].message) is not begins
+    assert ("node b was drained in vain" in shown["Progressing"].message) is not begins
+    assert ("Stalled" in shown) is not begins
+    assert bool(forecast(of).turns) is begins
+
+
+def test_a_node_that_is_cordoned_already_goes_on_after_another_was_drained_in_vain() -> None:
+    made = planned(task(**{**DRAIN, **GIVE_BACK}), [A, B], [], in_vain())
+    assert acts(made) == ([], ["a"], [], [])
+
+
+# ---------------------------------------------------------------- rights, drain dropped, cordons of people
+
+
+def test_nodes_are_given_back_where_a_right_to_drain_is_missing() -> None:
+    denied: Any = {"cordons": Cordons(denied=True)}
+    assert acts(planned(task(**DRAIN), [A], drains=view(fault="no right"), **denied))[3] == ["a"]
+    kept = {"a": entry(A, "Failed")}
+    assert acts(planned(task(**DRAIN), [A], [], kept, **denied))[3] == [], "KeepCordoned"
+
+
+def test_a_task_that_drops_drain_uncordons_before_it_runs_whatever_it_tolerates() -> None:
+    containers = [{"name": "m", "image": "b"}]
+    template = {"spec": {"tolerations": [{"operator": "Exists"}], "containers": containers}}
+    made = planned(task(template=template, parallelism=1), [A])
+    assert acts(made) == ([], [], [], ["a"])
+    assert started(planned(task(template=template, parallelism=1), [node("a")])) == ["a"]
+
+
+def test_a_cordon_after_the_end_of_ours_is_a_persons() -> None:
+    nodes = Store[Node]()
+    handlers = WatchHandlers(TaskStates(), nodes, Store[Pod](), lambda *_, **__: None)
+    nodes.observe_write(A, 1)
+    assert is_cordoned_by(handlers.nodes["a"], UID)
+    nodes.observe_write(node("a", cordon=MARK), 2)  # kubectl uncordon; the mark cannot be removed
+    nodes.observe_write(A, 3)  # kubectl cordon
+    theirs = handlers.nodes["a"]
+    assert not is_cordoned_by(theirs, UID)
+    made = planned(task(**DRAIN), [theirs])
+    assert (states(made), acts(made)[3]) == ({"blocked": 1}, ["a"]), "the mark alone is removed"
+    again = node("a", unschedulable=True, cordon=f"default/task/{UID}/1970-01-12T13:46:00Z")
+    nodes.observe_write(again, 4)
+    assert is_cordoned_by(handlers.nodes["a"], UID), "another cordon of the task"

@@ -201,3 +201,50 @@ async def test_the_api_server_says_when_to_come_back(monkeypatch: pytest.MonkeyP
     slow = ApiError(429, "TooManyRequests", "no", causes=(("", BUDGET),), retry_after=25.0)
     on = Node(Api(1, slow), monkeypatch)
     assert (await on.look(0)).next == on.now + 25.0
+
+
+@pytest.mark.parametrize("timeout", [1, 3, 10, 30, 60])
+@pytest.mark.parametrize("step", ["list", "evict"])
+async def test_a_fault_fails_no_attempt_however_short_its_time_is(
+    timeout: int, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ApiError(403, "Forbidden", 'cannot create resource "pods/eviction"')
+    on = Node(Api(1), monkeypatch, timeout_seconds=timeout)
+    on.api.fault, on.api.refusal = (error, None) if step == "list" else (None, error)
+    seen = await on.look(0)
+    for _ in range(20):
+        of = node("n", unschedulable=True, cordon=MARK)
+        made = planned(on.task, [of], now=on.now, drains=on.state.drains)
+        assert not made.records
+        seen = await on.look(max(seen.next - on.now, 0.0))
+        assert (seen.fault, seen.denied) != ("", False)
+    on.api.fault, on.api.refusal = None, None
+    on.api.evicted.clear()
+    await on.look(30)
+    assert on.api.evicted, "it goes on"
+
+
+WEBHOOK = 'admission webhook "w.kubevirt.io" denied the request: Eviction triggered evacuation of VMI'
+
+
+async def test_a_webhook_that_answers_429_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = Node(Api(1, ApiError(429, "TooManyRequests", WEBHOOK)), monkeypatch, timeout_seconds=60)
+    seen = await on.look(0)
+    assert (seen.fault, "evacuation" in seen.message) == ("", True)
+    for _ in range(2):
+        await on.look(30)
+    made = planned(on.task, [node("n", unschedulable=True, cordon=MARK)], now=on.now, drains=on.state.drains)
+    assert "evacuation" in made.records["n"].message
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_answers_of_overload_to_evictions_stop_the_clock_for_a_bounded_time(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = Node(Api(1, ApiError(status, "", "come back later")), monkeypatch, timeout_seconds=60)
+    seen = await on.look(0)
+    while seen.fault or seen.looked < seen.first + 60:
+        seen = await on.look(30)
+    assert 660 <= on.now - NOW <= 750
+    made = planned(on.task, [node("n", unschedulable=True, cordon=MARK)], now=on.now, drains=on.state.drains)
+    assert "come back later" in made.records["n"].message
