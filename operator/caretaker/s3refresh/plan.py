@@ -248,7 +248,8 @@ def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
 def _time(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """Abandoned claims, and refreshes without a completion in time."""
     for target in list(targets.values()):
-        after = debounce.overdue(target, inputs.options, inputs.now)
+        after = timing.released(target, inputs.options, inputs.now)
+        after = debounce.overdue(after, inputs.options, inputs.now)
         after = timing.resynced(after, inputs.options, inputs.now)
         lost = _abandoned_at(inputs, after) <= inputs.now and not _stays(inputs, after)
         if after.claim is not None and lost:
