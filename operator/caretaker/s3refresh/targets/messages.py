@@ -32,7 +32,7 @@ class MessageTarget(TargetType, frozen=True):
 class Messages(TargetClient):
     """For the buckets of one resource. Without a refresh there is no call."""
 
-    too_long: ClassVar[str] = ""  # the code of a message that is longer than the destination takes
+    refusals: ClassVar[frozenset[str]] = frozenset()  # codes that a folder may be the reason for
 
     def __init__(self, buckets: Collection[str], prefix: str) -> None:
         self._buckets = buckets
@@ -51,7 +51,7 @@ class Messages(TargetClient):
         try:
             await self.send(payload_of(share, claim).decode(), claim)
         except AwsError as error:
-            return replace(failed(share, claim, error), refused=error.code == self.too_long)
+            return replace(failed(share, claim, error), refused=error.code in self.refusals)
         return Result(share.id, claim.id)
 
 
