@@ -29,7 +29,7 @@ class TargetType(Wire, frozen=True):
     of_buckets  whether each bucket of spec.filter.buckets is one target, without a call
     noun, chosen_by   the noun for targets, of which there can be too many; the field that selects fewer
     ends_field  the field that `ends_url` stands in
-    reports_end whether a refresh may go on after its call was accepted
+    reports_end whether a refresh may go on after its call was accepted; its end is asked for, or reported
     """
 
     member: ClassVar[str]
@@ -39,7 +39,7 @@ class TargetType(Wire, frozen=True):
     noun: ClassVar[str] = "buckets"
     chosen_by: ClassVar[str] = "spec.filter.buckets"
     ends_field: ClassVar[str] = ""
-    reports_end: ClassVar[bool] = False
+    reports_end: ClassVar[bool] = True
 
     @property
     def prefix(self) -> str:

@@ -44,6 +44,7 @@ class CloudFrontTarget(TargetType, frozen=True):
     member: ClassVar[str] = "cloudFront"
     idempotent: ClassVar[bool] = True  # by its CallerReference
     by_key: ClassVar[bool] = True
+    reports_end: ClassVar[bool] = False
 
     distribution_id: str = msgspec.field(name="distributionID")
     prefix: str = ""

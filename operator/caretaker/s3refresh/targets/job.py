@@ -36,7 +36,6 @@ class JobTarget(TargetType, frozen=True):
 
     member: ClassVar[str] = "job"
     idempotent: ClassVar[bool] = True
-    reports_end: ClassVar[bool] = True
 
     template: dict[str, Any]
     backoff_limit: int | None = None

@@ -27,6 +27,7 @@ class MessageTarget(TargetType, frozen=True):
     """One that takes messages."""
 
     idempotent: ClassVar[bool] = True  # as far as the receiver is, by the claim's id
+    reports_end: ClassVar[bool] = False
 
 
 class Messages(TargetClient):
