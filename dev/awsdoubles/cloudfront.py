@@ -11,8 +11,10 @@ import asyncio
 import re
 import time
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 from uuid import uuid4
 from xml.etree import ElementTree as Xml
 from xml.sax.saxutils import escape
@@ -32,6 +34,8 @@ _SCOPE: Final = re.compile(r"AWS4-HMAC-SHA256 .*Credential=[^/]+/\d{8}/[a-z0-9-]
 # The wildcard stands at the end; unsafe characters (RFC 1738), and all but ASCII, are encoded.
 _PATH: Final = re.compile(r"/([A-Za-z0-9/._$!&'(),:;=@+?-]|%[0-9A-Fa-f]{2})*\*?")
 _LONGEST_PATH: Final = 4000
+# Characters that viewers write in two ways: S3 gives "+" for a space; browsers encode the others or not.
+_TWICE: Final = {" ": ("%20", "+"), **{one: (one, quote(one)) for one in "+*?[]^|\\"}, "~": ("~", "%7E")}
 
 
 @dataclass
@@ -67,6 +71,18 @@ class RefusedError(Exception):
         super().__init__(message)
         self.code = code
         self.status = status
+
+
+def covered(key: str, paths: Collection[str]) -> bool:
+    """Whether the paths hold the object in every spelling: CloudFront compares text."""
+    spellings = (
+        "/" + "".join(_TWICE[one][way] if one in _TWICE else quote(one, safe="/!$&'(),:;=@") for one in key)
+        for way in (0, 1)
+    )
+    return all(
+        any(text.startswith(path[:-1]) if path.endswith("*") else text == path for path in paths)
+        for text in spellings
+    )
 
 
 class CloudFront(ServerThread):

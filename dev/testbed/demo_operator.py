@@ -50,6 +50,7 @@ class Operator:
             "imdsPolicies": True,
             "ownIdentity": True,
             "queueARNs": ["*"],
+            "targetARNs": ["*"],
         }
         self._grants.write_text(json.dumps({"identities": [grant]}))
         arguments = [

@@ -100,9 +100,9 @@ def cloudfront(**fields: Any) -> Spec:
             id="origin path",
         ),
         pytest.param(
-            cloudfront(maxPaths=51),
+            cloudfront(maxPaths=16),
             "spec.target.cloudFront.maxPaths",
-            "less than or equal to 50",
+            "less than or equal to 15",
             id="more paths than a call has",
         ),
         pytest.param(

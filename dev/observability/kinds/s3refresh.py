@@ -40,7 +40,7 @@ METRICS: Final = {
         "Messages pile up, or end in the dead-letter queue.", {**OBJECT, "state": one_of(*QUEUE_STATES)}
     ),
     "caretaker_s3refresh_estimated_refresh_cost": Metric(
-        "The bill grows: what a refresh of everything costs at most.", OBJECT
+        "The bill grows: the most that a refresh of everything costs.", OBJECT
     ),
     "caretaker_s3refresh_min_interval_seconds": Metric(
         "Files show late: how long the budget of `spec.cost` lets changes wait.", OBJECT

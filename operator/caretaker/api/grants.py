@@ -20,7 +20,7 @@ _EXTERNAL_ID: Final = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 # The "namespace" of cluster-scoped resources, which are IMDSPolicies.
 CLUSTER: Final = ""
 # The services of targetARNs, as ARNs name them.
-_TARGETS: Final = ("cloudfront", "sns", "events", "lambda")
+_TARGETS: Final = ("cloudfront", "sns", "sqs", "events", "lambda")
 
 
 class Grant(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -102,19 +102,19 @@ def refusals(
     grants: Grants,
     namespace: str,
     aws: AwsSpec,
-    queues: Mapping[str, str] | None = None,
+    used: Mapping[str, str] | None = None,
     at: str = "spec.aws",
 ) -> tuple[Refusal, ...]:
     """Why the spec of a resource in `namespace` (CLUSTER: in none) is not allowed; empty when it is.
 
-    `at` is where `aws` stands in the resource. `queues` maps the field of each queue URL
-    (spec.source.sqs.queueURL) to the URL, and that of another target to its ARN. One entry has to grant it
-    all, so that a role granted for one queue does not open another. Credentials from the namespace's own
-    Secret need no grant, nor do the queues read and the targets called
-    with them: they are not the operator's. Endpoints always need one, since it is the operator's place in the
-    network that is lent.
+    `at` is where `aws` stands in the resource. `used` maps the field of each queue that is read
+    (spec.source.sqs.queueURL) to its URL, and that of each destination of refreshes to its ARN. One entry has
+    to grant it all, so that a role granted for one queue does not open another. Credentials from the
+    namespace's own Secret need no grant, nor do the queues read and the targets called with them: they are
+    not the operator's. Endpoints always need one, since it is the operator's place in the network that is
+    lent.
     """
-    found = tuple(_needs(namespace, aws, queues or {}, at))
+    found = tuple(_needs(namespace, aws, used or {}, at))
     needs = [n for n in found if isinstance(n, _Need)]
     faults = [n for n in found if isinstance(n, Refusal)]
     entries = [grant for grant in grants.identities if grant.concerns(namespace)]
@@ -132,10 +132,10 @@ def refusals(
     return (Refusal(needs[0].field, namespace, message),)
 
 
-def _needs(namespace: str, aws: AwsSpec, queues: Mapping[str, str], at: str) -> Iterator[_Need | Refusal]:
+def _needs(namespace: str, aws: AwsSpec, used: Mapping[str, str], at: str) -> Iterator[_Need | Refusal]:
     if not aws.secret_name:
         yield from _identity(aws, at)
-        for field, url in queues.items():
+        for field, url in used.items():
             target = url.startswith("arn:")
             yield _target(field, url) if target else _queue(field, url, aws.region, namespace)
     for service, url in sorted(aws.endpoint_urls.items()):
@@ -329,5 +329,8 @@ def _arn_fault(text: str, services: tuple[str, ...]) -> str:
     if len(parts) < ARN_FIELDS or parts[0] != "arn" or parts[2] not in services or not parts[5]:
         return f"is no ARN of {' or '.join(services)} in six fields; it may hold * and ?"
     if parts[2] == "cloudfront" and parts[3:5] != ["", "*"]:
-        return "names a region or an account, which no id does: write arn:aws:cloudfront::*:distribution/ID"
+        return (
+            "has a region or an account, and spec.target.cloudFront names neither: write "
+            "arn:aws:cloudfront::*:distribution/ID"
+        )
     return ""

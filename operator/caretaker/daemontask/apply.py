@@ -207,7 +207,7 @@ class Applier:
 
 
 def _undrained(plan: Plan, drained: Drained, state: TaskState) -> dict[str, Any]:
-    """Outcome.undrained and drain_at. One refusal may pass by itself, and is not told."""
+    """Outcome.undrained and drain_at. One refusal may pass by itself, and is not reported."""
     refused = state.unreleased.by_node
     kept = {r.node.name: refused[r.node.uid] for r in plan.nodes.marked if r.node.uid in refused}
     moments = (drained.next_at, min((one.until for one in kept.values()), default=0.0))

@@ -2,7 +2,7 @@
 
 Pure. The mark is an annotation beside spec.unschedulable; both are written and removed together, on condition
 of the node's resourceVersion. A node is a task's own only while it has both: an annotation alone is left from
-a cordon that somebody else has ended, and a cordon alone is somebody else's.
+a cordon that another client has ended, and a cordon alone is another client's.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def mark_of(node: Node) -> Mark | None:
 
 
 def is_cordoned_by(node: Node, uid: str) -> bool:
-    """Whether this task has cordoned the node, and nobody has ended that."""
+    """Whether this task has cordoned the node, and no client has uncordoned it."""
     mark = mark_of(node) if node.unschedulable else None
     return mark is not None and mark.uid == uid
 

@@ -136,7 +136,7 @@ class EligibilityRules:
         own = list(spec.get("tolerations") or ())
         self._tolerated, owned = Tolerated((*own, *default_tolerations(spec, gate))), Tolerated(own)
         self._any_readiness = owned.has(Taint(NOT_READY, "NoSchedule"))
-        # A node that somebody else cordoned is not drained and given back, whatever the template tolerates.
+        # A node that another client cordoned is not drained, even where the template tolerates that.
         self._any_cordon = not drainer and owned.has(Taint(UNSCHEDULABLE, "NoSchedule"))
         self._wanted_special = self._special_of(spec)
         self._checks: tuple[Callable[[Node], Eligibility | None], ...] = (
@@ -232,7 +232,7 @@ class EligibilityRules:
         if self.drainer:
             if is_cordoned_by(node, self.drainer):
                 return None
-            return Eligibility("blocked", "Cordoned", "somebody else has cordoned the node")
+            return Eligibility("blocked", "Cordoned", "another client has cordoned the node")
         return Eligibility(
             "blocked", "Cordoned", "the node is cordoned and the template does not tolerate that"
         )

@@ -76,7 +76,7 @@ def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) 
     if decision.state == "succeeded":
         return not decision.slot
     if drain.on_failure == "KeepCordoned" and _has_failed(entry):
-        return False  # whatever the task wants since: only a success shows that the node is whole
+        return False  # only a success shows that the node is whole
     if decision.state == "failed" or hold or snapshot.cordons.denied or (gated and not decision.failing):
         return True
     # One that is NotReady for long has not begun: it gives its slot back.

@@ -168,7 +168,7 @@ def _is_stuck(snapshot: Snapshot, report: NodeReport) -> bool:
     decision, deadline = report.decision, snapshot.task.spec.progress_deadline_seconds
     reason, since = _held_for(decision)
     if decision.state == "failed" and decision.cordoned:
-        return snapshot.task.spec.drain is not None  # it stays cordoned until somebody has looked
+        return snapshot.task.spec.drain is not None  # it stays cordoned until a person has looked
     if not since or snapshot.now < since + deadline:
         return False
     if decision.state == "active":

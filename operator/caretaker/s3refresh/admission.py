@@ -12,6 +12,7 @@ import msgspec
 
 from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.grants import Grants, refusals
+from caretaker.api.s3refresh import Spec
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.queue_view import SOURCE
 from caretaker.s3refresh.resource import ParsedRefresh, alike, arn_of_queue
@@ -106,8 +107,9 @@ def access_of(key: Key, read: ParsedRefresh, grants: Grants, claims: QueueClaims
     if ends:
         used[target_type.ends_field] = ends
     found = refusals(grants, key.namespace, spec.aws, used)
-    if found:
-        return QueueAccess(rejection=Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found))))
+    refused = Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found))) if found else _ring(spec, target_type)
+    if refused is not None:
+        return QueueAccess(rejection=refused)
     rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
     queue = arn_of_queue(source, spec)
     own = {queue: QueueClaim(rank, alike(spec, key.namespace, source))}
@@ -123,6 +125,14 @@ def access_of(key: Key, read: ParsedRefresh, grants: Grants, claims: QueueClaims
     own[other], reader = claim, claims.reader(key, other, claim)
     message = _read_otherwise(target_type, reader, key)
     return QueueAccess(own, None if reader == key else Rejection(Reason.QUEUE_CONFLICT, message))
+
+
+def _ring(spec: Spec, target_type: TargetType) -> Rejection | None:
+    """Why its refreshes would be its events."""
+    queue = arn_of_queue(spec.source.sqs.queue_url, spec)
+    field = next((at for at, arn in target_type.called(spec.aws.region).items() if arn == queue), "")
+    message = f"{field} is the queue of {SOURCE}, which this resource reads itself: use another queue"
+    return Rejection(Reason.INVALID_SPEC, message) if field else None
 
 
 def _named(other: Key, key: Key) -> str:

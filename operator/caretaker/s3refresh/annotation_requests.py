@@ -22,7 +22,7 @@ from caretaker.api.times import format_micros, format_time, normalise_time
 from caretaker.s3refresh import debounce, folders
 from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
-from caretaker.s3refresh.match import Share
+from caretaker.s3refresh.match import KEYS, Share
 
 KNOWN: Final = (names.REFRESH_AT, names.REFRESH_FOLDERS)
 MAX_FOLDERS: Final = 50  # in one annotation
@@ -229,7 +229,7 @@ def location_of(target: TargetState, share: Share | None, *, bucket: bool) -> Lo
     if share is not None:
         return share.bucket, share.prefix
     if target.location:
-        name, _, prefix = target.location.partition("/")
+        name, _, prefix = target.location.removeprefix(KEYS).partition("/")
         return name, prefix
     return (target.id, "") if bucket else None
 

@@ -56,6 +56,9 @@ _NO_ROOM: Final = (
 _HELD: Final = (
     f"it is being deleted, and its finalizer {FINALIZER} holds it until its last refreshes have succeeded"
 )
+_BUSY_REMEDY: Final = (
+    "smaller calls follow; if it lasts, look for other callers, or raise spec.debounce.minInterval"
+)
 _QUEUE_REASONS: Final = {
     ErrorClass.NOT_FOUND.value: Reason.QUEUE_NOT_FOUND,
     ErrorClass.ACCESS_DENIED.value: Reason.ACCESS_DENIED,
@@ -210,6 +213,12 @@ def _lost(_: Snapshot, plan: Plan) -> ConditionState | None:
     return ("False", Reason.COMPLETION_LOST, message) if lost else None
 
 
+def _service_busy(_: Snapshot, plan: Plan) -> ConditionState | None:
+    """A wait that other callers may make long."""
+    held = [t for t in plan.targets if t.failure is not None and t.failure.code in BUSY]
+    return ("False", Reason.WAITING, f"{_failures(held)}; {_BUSY_REMEDY}") if held else None
+
+
 def _under_way(_: Snapshot, plan: Plan) -> ConditionState | None:
     busy = [t.id for t in plan.targets if t.claim is not None or t.in_flight is not None]
     if busy:
@@ -249,7 +258,7 @@ def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:
     return None
 
 
-_CAUGHT_UP_RULES: Final = (_any_failing, _lost, _under_way, _blind, _left_in_queue)
+_CAUGHT_UP_RULES: Final = (_any_failing, _lost, _service_busy, _under_way, _blind, _left_in_queue)
 
 
 def queue_of(snapshot: Snapshot) -> QueueStatus:

@@ -232,6 +232,8 @@ def _calling(target: TargetState, now: float) -> Next:
 
 
 def _ending(target: TargetState, options: DebounceOptions) -> str:
+    if not options.completion_timeout:
+        return "is of another kind of target: everything is refreshed instead"
     if math.isinf(options.completion_timeout):
         return "is asked for every few seconds"
     if options.tracked and target.dirty is not None:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from caretaker.s3refresh.queue_view import (
     QueueView,
     dead_letter_queue,
     no_dead_letter_queue,
+    refreshes_as_dead_letters,
     view_of,
 )
 from caretaker.s3refresh.receiver import Receiver
@@ -66,14 +67,14 @@ class QueueInspector:
         self._on_news = on_news
         self._scale = scale
 
-    async def run(self, sqs: Sqs, source: Reading) -> None:
-        """Look for ever."""
+    async def run(self, sqs: Sqs, source: Reading, sent: Collection[str] = ()) -> None:
+        """Look for ever. `sent`: the ARNs that refreshes are sent to."""
         failures, second, receiver = 0, 0.0, self._receiver
         while True:
             received, looked = receiver.received, time.monotonic()
             late = 0 < second <= looked
             try:
-                view = await inspect(sqs, source.source, self.view)
+                view = await inspect(sqs, source.source, self.view, sent)
             except Exception as error:  # an unexpected answer must not end the resource's work
                 logger.exception("the queue's attributes cannot be read")
                 fault = f"{type(error).__name__}: {error}"
@@ -112,7 +113,7 @@ class QueueInspector:
         return self.dead or behind or self.view.in_flight >= NEAR_MOST_IN_FLIGHT
 
 
-async def inspect(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
+async def inspect(sqs: Sqs, source: SQSSource, before: QueueView, sent: Collection[str] = ()) -> QueueView:
     """The present attributes; `before`, with the problem, when SQS does not answer."""
     try:
         answer = await sqs.get_queue_attributes(QueueUrl=source.queue_url, AttributeNames=ATTRIBUTES)
@@ -123,6 +124,8 @@ async def inspect(sqs: Sqs, source: SQSSource, before: QueueView) -> QueueView:
     place = dead_letter_queue(found)
     if place is None:
         return view
+    if any(arn.split(":")[2:3] + arn.split(":")[4:] == ["sqs", *place] for arn in sent):
+        view = replace(view, fault=refreshes_as_dead_letters(source, place[1]))
     try:
         return replace(view, dead_letters=await _dead_letters(sqs, *place))
     except AwsError as error:

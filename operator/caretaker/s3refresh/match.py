@@ -23,6 +23,7 @@ from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import EMPTY, EVERYTHING, ROOT, Scope
 
 _ARN_FIELDS: Final = 6
+KEYS: Final = "keys:"  # in a location, before a bucket whose objects are refreshed by key
 STEP: Final = 100  # folders that are made in one step
 _ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
 # Makes `later` everything where all=True would make the closed part everything, too.
@@ -54,9 +55,11 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def location(self) -> str:
-        """Bucket and prefix as recorded in status; empty for a whole bucket, whose id names it. Never empty
-        for scopes of keys: folders that wait, of another target before, are none of its keys."""
-        return f"{self.bucket}/{self.prefix}" if self.arn or self.prefix or self.by_key else ""
+        """Bucket and prefix as recorded in status; empty for a whole bucket, whose id names it. With scopes
+        of keys another one: folders that wait, of another kind of target, are no keys."""
+        if self.by_key:
+            return f"{KEYS}{self.bucket}/{self.prefix}"
+        return f"{self.bucket}/{self.prefix}" if self.arn or self.prefix else ""
 
 
 class Matches(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ class DebounceOptions(msgspec.Struct, frozen=True):
     retry_max: float = 900.0
     tracked: bool = False  # whether completions are heard of
     assume_after: float = 60.0  # how long a refresh in flight delays the changes that wait behind it
-    completion_timeout: float = 6 * 3600.0
+    completion_timeout: float = 6 * 3600.0  # 0 = no end is ever reported
     on_timeout: Literal["RefreshAgain", "Assume"] = "RefreshAgain"
     max_folders: int = 50
     claim_lost: float = CLAIM_LOST_SECONDS

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS
-from caretaker.s3refresh import annotation_requests, debounce, folders, match, record_bounds, timing
-from caretaker.s3refresh.debounce import Backoff, CallError, Claim, DirtyScope, Phase, TargetState
+from caretaker.s3refresh import annotation_requests, debounce, match, record_bounds, timing
+from caretaker.s3refresh.debounce import Backoff, CallError, Claim, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion
-from caretaker.s3refresh.folders import EMPTY, EVERYTHING, Scope
+from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, Share
+from caretaker.s3refresh.narrowing import deferred, refused
 from caretaker.s3refresh.options import Contention, DebounceOptions
 from caretaker.s3refresh.snapshot import Plan, PlanInput, Result
 from caretaker.s3refresh.timing import TargetTimes
@@ -91,47 +92,18 @@ def _answered(inputs: PlanInput, target: TargetState, result: Result) -> TargetS
     if result.code == debounce.NOT_MADE:
         return debounce.unmade(target, result.claim_id, inputs.now)
     error = CallError(result.code, result.message, result.retry_after)
-    if result.code == debounce.UNKNOWN and inputs.idempotent:
+    held, failure, busy = target.claim, target.failure, result.code in debounce.BUSY
+    if held is None or held.id != result.claim_id:
+        return target
+    if failure is not None and (failure.code in debounce.BUSY) != busy:
+        target = replace(target, failure=None)  # a wait is no failure in a row, nor the reverse
+    unknown = result.code == debounce.UNKNOWN or (busy and held.attempt > 1)
+    if unknown and inputs.idempotent:
         return debounce.unanswered(target, result.claim_id, error, _backoff(inputs))
+    if busy:
+        return deferred(target, result.claim_id, error, _backoff(inputs), narrower=result.refused)
     fail = refused if result.refused else debounce.failed
     return fail(target, result.claim_id, error, _backoff(inputs))
-
-
-def refused(target: TargetState, claim_id: str, error: CallError, backoff: Backoff) -> TargetState:
-    """W3' as in debounce.failed(). After two refusals in a row with the same code, the next call has fewer
-    folders, or one tree in place of a folder, and follows without backoff: one bad folder must not keep the
-    others from a refresh. At each step, and for every reason of a refusal, the recorded scope covers
-    everything that was dirty."""
-    after, held = debounce.failed(target, claim_id, error, backoff), target.claim
-    again = target.failure is not None and target.failure.code == error.code
-    narrowing = target.dirty is not None and target.dirty.most > 0
-    if held is None or after.failure is None or after.claim is not None or not (again or narrowing):
-        return after
-    if held.request.scope.all:
-        return after
-    wait = max(backoff.options.min_interval, error.retry_after)
-    failure = replace(after.failure, next_attempt_at=backoff.now + wait)
-    return replace(_narrower(target, held, backoff.now), claim=None, failure=failure)
-
-
-def _narrower(target: TargetState, held: Claim, now: float) -> TargetState:
-    """D, closed, with the scope of the refused call: half as many folders in a call, down to a single one. If
-    that one is refused, the tree of its parent takes its place, and in the end everything, which names no
-    folder."""
-    before, named = target.dirty, held.request.folders
-    waits = before if before is not None and before.closed else None
-    scope, most = held.request.scope, len(named) // 2
-    if not most:
-        scope = Scope(trees=frozenset((folders.parent(named[0]),)))
-    scope = folders.merge(scope, waits.scope if waits is not None else EMPTY)
-    since = min(held.since, now, waits.since if waits is not None else now)
-    if scope.all:
-        asked = held.requested or (before is not None and before.asked)
-        return replace(target, dirty=DirtyScope(since, scope, requested=asked))
-    asked = held.requested or (waits is not None and waits.requested)
-    later = waits.later if waits is not None else before
-    closed = DirtyScope(since, scope, closed=True, later=later, most=most, requested=asked)
-    return replace(target, dirty=closed)
 
 
 def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -> None:
@@ -248,7 +220,8 @@ def _admit(inputs: PlanInput, targets: Mapping[str, TargetState]) -> PlanInput:
 def _time(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """Abandoned claims, and refreshes without a completion in time."""
     for target in list(targets.values()):
-        after = debounce.overdue(target, inputs.options, inputs.now)
+        after = timing.released(target, inputs.options, inputs.now)
+        after = debounce.overdue(after, inputs.options, inputs.now)
         after = timing.resynced(after, inputs.options, inputs.now)
         lost = _abandoned_at(inputs, after) <= inputs.now and not _stays(inputs, after)
         if after.claim is not None and lost:

@@ -137,6 +137,14 @@ def no_dead_letter_queue(source: SQSSource, name: str) -> str:
     )
 
 
+def refreshes_as_dead_letters(source: SQSSource, name: str) -> str:
+    """The fault of a queue whose dead-letter queue is the target of refreshes."""
+    return (
+        f"spec.target.sqs.queueURL: {name} is the dead-letter queue of {source.queue_url}, so that refreshes "
+        "count as dead letters, and are no events when they are sent back: use another queue"
+    )
+
+
 def _redrive(found: Mapping[str, str], url: str) -> str:
     remedy = (
         f"add one with maxReceiveCount {MIN_RECEIVES} or more, or set spec.source.sqs.malformed to Discard"

@@ -287,6 +287,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     rediscover: float  # seconds
     target_type: TargetType
     others: Any  # the other inputs of the target
+    sent: frozenset[str] = frozenset()  # ARNs of the destinations of refreshes
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -311,7 +312,9 @@ def worker_config_of(spec: Spec, keys: Keys | None, user: User | None = None) ->
         ends = replace(source, queue_url=url, envelope="Auto")
         completions = Reading(sqs, arn_of_queue(url, spec), ends, target_type.ends_field)
     buckets = spec.filter.buckets if target_type.of_buckets else ()
-    return WorkerConfig(reading, completions, target_type.rediscover, target_type, (spec.aws, keys, buckets))
+    sent = frozenset(target_type.called(spec.aws.region).values())
+    others = (spec.aws, keys, buckets)
+    return WorkerConfig(reading, completions, target_type.rediscover, target_type, others, sent)
 
 
 def arn_of_queue(url: str, spec: Spec) -> str:

@@ -44,7 +44,7 @@ class Result(msgspec.Struct, frozen=True):
     message: str = ""
     unnamed: bool = False  # accepted, but the response lacks the notification id
     retry_after: float = 0.0  # seconds of the service's Retry-After
-    refused: bool = False  # the target refused the request, perhaps because of one of its folders
+    refused: bool = False  # perhaps because of one of its folders, or while busy of their number
 
 
 class End(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ class TargetType(Wire, frozen=True):
     of_buckets  whether each bucket of spec.filter.buckets is one target, without a call
     noun, chosen_by   the noun for targets, of which there can be too many; the field that selects fewer
     ends_field  the field that `ends_url` stands in
+    reports_end whether a refresh may go on after its call was accepted; its end is asked for, or reported
     """
 
     member: ClassVar[str]
@@ -38,6 +39,7 @@ class TargetType(Wire, frozen=True):
     noun: ClassVar[str] = "buckets"
     chosen_by: ClassVar[str] = "spec.filter.buckets"
     ends_field: ClassVar[str] = ""
+    reports_end: ClassVar[bool] = True
 
     @property
     def prefix(self) -> str:
@@ -65,7 +67,7 @@ class TargetType(Wire, frozen=True):
         return ""
 
     def called(self, region: str) -> dict[str, str]:  # noqa: ARG002 - for those that override it
-        """The destinations of refreshes, which have to be granted: field -> a queue's URL, or another ARN."""
+        """The destinations of refreshes, which targetARNs have to grant: field -> ARN."""
         return {}
 
     @property
@@ -76,7 +78,8 @@ class TargetType(Wire, frozen=True):
     def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:  # noqa: ARG002 - for those that override it
         """The options, with those that only the target knows. ValueError with the field; `scale` as of
         resource.options_of()."""
-        return replace(options, tracked=True, assume_after=math.inf, completion_timeout=math.inf)
+        longest = math.inf if self.reports_end else 0.0
+        return replace(options, tracked=True, assume_after=math.inf, completion_timeout=longest)
 
 
 class NoTarget(TargetType, frozen=True):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from caretaker.api.times import format_micros
 from caretaker.s3refresh import debounce, folders
-from caretaker.s3refresh.debounce import CLOCK_SKEW_SECONDS, Phase, TargetState
+from caretaker.s3refresh.debounce import CLOCK_SKEW_SECONDS, DirtyScope, Phase, TargetState
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.options import DebounceOptions
 
@@ -180,6 +180,18 @@ def resynced(target: TargetState, options: DebounceOptions, now: float) -> Targe
     if at is None or now < at or target.claim is not None or target.in_flight is not None:
         return target
     return debounce.mark(target, folders.EVERYTHING, now)
+
+
+def released(target: TargetState, options: DebounceOptions, now: float) -> TargetState:
+    """Without a refresh in flight where no end is ever reported: it is of another kind of target, and this
+    one refreshes everything."""
+    in_flight = target.in_flight
+    if in_flight is None or options.completion_timeout:
+        return target
+    dirty = debounce.mark(target, folders.EVERYTHING, now).dirty or DirtyScope(now, folders.EVERYTHING)
+    return replace(
+        target, in_flight=None, dirty=replace(dirty, requested=dirty.requested or in_flight.requested)
+    )
 
 
 class _Observed(msgspec.Struct, frozen=True):

@@ -212,7 +212,9 @@ class Worker:
         with log.outside_pass():
             self._tasks = [
                 asyncio.create_task(discovery, name="s3refresh-discover"),
-                asyncio.create_task(self.inspector.run(sqs, config.source), name="s3refresh-check"),
+                asyncio.create_task(
+                    self.inspector.run(sqs, config.source, config.sent), name="s3refresh-check"
+                ),
             ]
             if config.target_type.idempotent:  # messages report the ends of the others
                 self._tasks.append(asyncio.create_task(self.ends.watch(target), name="s3refresh-ends"))

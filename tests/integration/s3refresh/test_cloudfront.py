@@ -17,7 +17,7 @@ from testing.refreshing import Refresh, Refreshing, condition, stands
 
 ID: Final = "EDFDVBD6EXAMPLE"
 KEYS: Final = ("in/a b.html", "in/c.html")
-PATHS: Final = ("/in/a%20b.html", "/in/c.html")
+PATHS: Final = ("/in/a*", "/in/c.html")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def test_events_become_one_invalidation_and_then_nothing_is_called(
     await shared.put(source.bucket, *KEYS, "out/x")
     found = await resource.when(succeeded)
     (made,) = cloudfront.invalidations
-    assert made.paths == ("/a%20b.html", "/c.html")
+    assert made.paths == ("/a*", "/c.html")  # viewers write the space of "a b.html" in two ways
     assert not {"dirty", "claim", "inFlight"} & only(found).keys()
     await shared.emptied(source.queue.url)
     assert len(cloudfront.calls) == 1
@@ -170,9 +170,51 @@ async def test_the_limit_of_invalidations_in_progress_is_a_wait_and_no_failure(
     assert failing("TooManyInvalidationsInProgress")(found)
     assert condition(found, "Ready")["status"] == "True"
     assert condition(found, "CaughtUp")["reason"] == "Waiting"
+    message = condition(found, "CaughtUp")["message"]
+    assert "TooManyInvalidationsInProgress" in message
+    assert "look for other callers" in message
     busy.ends = 0.0
     await resource.when(succeeded)
     assert [one.paths for one in cloudfront.invalidations[1:]] == [("/in*",)]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param({"http": {"url": "http://localhost:1/x", "prefix": "in/"}}, id="a call that fails"),
+        pytest.param(
+            {
+                "job": {
+                    "prefix": "in/",
+                    "template": {
+                        "spec": {
+                            "restartPolicy": "Never",
+                            "nodeSelector": {"no": "node"},
+                            "containers": [{"name": "m", "image": "example.com/x:1"}],
+                        }
+                    },
+                }
+            },
+            id="a Job that never ends",
+        ),
+    ],
+)
+async def test_after_a_target_of_another_kind_everything_is_invalidated(
+    shared: Refreshing, admin: Admin, cloudfront: CloudFront, before: Json
+) -> None:
+    """The prefix stays: folders that wait, and a Job in flight, are none of CloudFront."""
+    source = shared.aws.source()
+    resource = await refresher(shared, cloudfront, source, prefix="in/")
+    cleared = {"cloudFront": None, **before}
+    await admin.patch(resource.url, {"spec": {"target": cleared, "resync": {"onStart": False}}})
+    await resource.condition("TargetsResolved")
+    await shared.put(source.bucket, *KEYS)
+    await resource.when(lambda found: bool(only(found).get("inFlight") or only(found).get("failure")))
+    cloudfront.invalidations.clear()
+    target = {**dict.fromkeys(before), "cloudFront": {"distributionID": ID, "prefix": "in/"}}
+    await admin.patch(resource.url, {"spec": {"target": target}})
+    await resource.when(lambda found: succeeded(found) and bool(cloudfront.invalidations))
+    assert cloudfront.invalidations[-1].paths == ("/*",)
 
 
 async def test_a_request_by_a_person_is_one_path(

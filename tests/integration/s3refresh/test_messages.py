@@ -222,7 +222,7 @@ async def test_a_lost_reply_of_a_fifo_queue_is_one_message(shared: Refreshing, s
     check(payload, source)
 
 
-async def test_a_topic_that_is_not_there_is_told_and_the_changes_wait(shared: Refreshing) -> None:
+async def test_the_changes_wait_for_a_topic_that_does_not_exist(shared: Refreshing) -> None:
     to = await asyncio.to_thread(sns, shared.aws)
     source = shared.aws.source()
     missing = Place(

@@ -462,12 +462,12 @@ def test_botocore_takes_what_is_granted_and_no_other_name_is_refused(parts: list
             rf"identities\[0\].queueARNs\[1\]: {QUEUE_A} is no ARN of sqs in six fields",
         ),
         (
-            {"namespaces": ["a"], "targetARNs": [ARN_A]},
-            r"targetARNs\[0\]: .* is no ARN of cloudfront or sns or events or lambda in six fields",
+            {"namespaces": ["a"], "targetARNs": [ROLE_A]},
+            r"targetARNs\[0\]: .* is no ARN of cloudfront or sns or sqs or events or lambda in six fields",
         ),
         (
             {"namespaces": ["a"], "targetARNs": ["arn:aws:cloudfront::1:distribution/E"]},
-            "names a region or an account, which no id does: write",
+            "has a region or an account, and spec.target.cloudFront names neither: write",
         ),
         ({"namespaces": ["a"], "endpointURLs": ["localhost"]}, r"endpointURLs\[0\]: localhost is no http"),
         ({"namespaces": ["a"], "ownIdentity": "yes"}, "Expected `bool`"),

@@ -10,6 +10,7 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.admission import QueueAccess, QueueClaims, access_of
 from caretaker.s3refresh.resource import ParsedRefresh
 from caretaker.s3refresh.snapshot import Rejection
+from caretaker.s3refresh.targets.sqs import SqsTarget
 from caretaker.s3refresh.targets.storagegateway import Completion, SharesSpec, StorageGatewayTarget
 from testing.s3refreshes import target_spec_of
 
@@ -107,3 +108,17 @@ def test_who_only_asks_claims_nothing(claims: QueueClaims) -> None:
     assert refused(claims, "younger", "events") == ""
     claims.declare(asks, access.claims, lambda: None)
     assert refused(claims, "younger", "events").startswith("QueueConflict: ")
+
+
+def test_refreshes_are_not_sent_to_the_queue_of_their_own_events(claims: QueueClaims) -> None:
+    """However its URL is spelt."""
+    spec = Spec(
+        aws=AwsSpec(region="eu-west-1"),
+        source=Source(SQSSource(queue_url=_url("events"))),
+        target=target_spec_of(SqsTarget("https://eu-west-1.queue.amazonaws.com/111122223333/events")),
+    )
+    read = ParsedRefresh(WireMeta(name="ring", namespace="ours"), Status(), spec)
+    found = access_of(Key("S3AggregatedRefresh", "ours", "ring"), read, GRANTS, claims).rejection
+    assert found is not None
+    assert found.reason == "InvalidSpec"
+    assert found.message.startswith("spec.target.sqs.queueURL is the queue of spec.source.sqs.queueURL")

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from awsdoubles.cloudfront import CloudFront, Fault
+from awsdoubles.cloudfront import CloudFront, Fault, covered
 from caretaker.api.grants import Grant, Grants, refusals
 from caretaker.api.objects import WireMeta
 from caretaker.aws.calls import Aws
@@ -18,7 +17,7 @@ from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.admission import QueueClaims, access_of
-from caretaker.s3refresh.annotation_requests import Place, RefreshRequests, scopes_of
+from caretaker.s3refresh.annotation_requests import Place, RefreshRequests, location_of, scopes_of
 from caretaker.s3refresh.debounce import UNKNOWN, Claim, DirtyScope, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Request, Scope, of_folder
@@ -95,12 +94,14 @@ class TestScopes:
         found = scopes_of(asked, {"media": ("media", "")}, whole=False, by_key=True)
         assert found == {"media": Scope(trees=frozenset({"2026/11"}))}
 
-    def test_folders_that_waited_for_another_target_are_everything(self) -> None:
+    @pytest.mark.parametrize("prefix", ["", "site/"])
+    def test_folders_that_waited_for_another_target_are_everything(self, prefix: str) -> None:
         """A folder's name is no path of an object, and a key is no folder."""
-        (other,) = of_buckets(["media"])
-        (mine,) = of_buckets(["media"], by_key=True)
+        (other,) = of_buckets(["media"], prefix)
+        (mine,) = of_buckets(["media"], prefix, by_key=True)
         for before, now in ((other, mine), (mine, other)):
             waits = TargetState("media", DirtyScope(0.0, of_folder("a")), location=before.location)
+            assert location_of(waits, None, bucket=True) == ("media", prefix)
             found = located(waits, now.location, 1.0, known=True)
             assert found.dirty is not None
             assert found.dirty.scope.all
@@ -114,11 +115,14 @@ class TestPaths:
             pytest.param(keys("/"), ("/",), id="the prefix itself"),
             pytest.param(trees("a", "b/c"), ("/a*", "/b/c*"), id="trees"),
             pytest.param(trees("/"), ("/*",), id="everything"),
-            pytest.param(keys("a b/ü.html"), ("/a%20b/%C3%BC.html",), id="a space and a letter"),
-            pytest.param(keys('<>"#%{}^`'), ("/%3C%3E%22%23%25%7B%7D%5E%60",), id="unsafe characters"),
+            pytest.param(keys("ab/ü.html"), ("/ab/%C3%BC.html",), id="a letter"),
+            pytest.param(keys('<>"#%{}`'), ("/%3C%3E%22%23%25%7B%7D%60",), id="unsafe characters"),
+            pytest.param(keys("a/b c.html"), ("/a/b*",), id="a space, which viewers also write as a plus"),
+            pytest.param(keys("a/b^c.html"), ("/a/b*",), id="a caret"),
             pytest.param(keys("a(1),b;c=d@e:f&g$!'"), ("/a(1),b;c=d@e:f&g$!'",), id="reserved ones stay"),
             pytest.param(keys("a/b*c.txt"), ("/a/b*",), id="a star is no wildcard"),
             pytest.param(keys("a/b?c", "a/b+c", "a/b~c"), ("/a/b*",), id="two spellings"),
+            pytest.param(keys("a/b+c"), ("/a/b*",), id="a plus, which stands for a space"),
             pytest.param(keys("a/[1].html"), ("/a/*",), id="brackets"),
             pytest.param(keys("a/b*", "a/bc"), ("/a/b*",), id="a path that another one covers"),
             pytest.param(trees("a", "a/b", "ab"), ("/a*",), id="trees that another one covers"),
@@ -129,20 +133,26 @@ class TestPaths:
 
     def test_by_folder(self) -> None:
         given = keys("a/b.html", "a/c.html", "index.html", "a/d/e.html")
-        assert paths_of(given, by_folder=True) == ("/a*", "/index.html*")
+        assert paths_of(given, by_folder=True) == ("/", "/a*", "/index.html*")
 
-    def test_no_more_wildcards_than_a_distribution_takes(self) -> None:
-        many = trees(*(f"a/{n:02}/x" for n in range(40)), "b")
-        assert paths_of(many) == ("/a*", "/b*")
-        assert paths_of(trees(*(f"{n:x}" for n in range(16)))) == ("/*",)
+    def test_the_index_document_of_a_key_that_became_a_tree(self) -> None:
+        assert paths_of(trees("a/b.html"), by_folder=True) == ("/a", "/a/", "/a/b.html*")
+
+    def test_a_requested_folder_does_not_widen_to_the_folder_above(self) -> None:
+        assert paths_of(trees("a/b"), by_folder=True) == ("/a", "/a/", "/a/b*")
+
+    def test_no_more_names_in_a_call_than_a_distribution_takes_wildcards(self) -> None:
+        """A CRD of before allowed more."""
+        options = parsed_spec({"maxPaths": 50}).options
+        assert options.max_folders == MAX_WILDCARDS
 
     @given(
-        st.lists(st.text("ab*?+~[é /._(", min_size=1, max_size=12), min_size=1, max_size=50), st.booleans()
+        st.lists(st.text("ab*?+~[^é /._(", min_size=1, max_size=12), min_size=1, max_size=50), st.booleans()
     )
     def test_they_cover_every_key_and_are_valid(self, names: list[str], by_folder: bool) -> None:
         scope = scope_of(*names)
         while scope:
-            request, scope = folders.take(scope, 50)
+            request, scope = folders.take(scope, MAX_WILDCARDS)
             paths = paths_of(request, by_folder=by_folder)
             assert sum(path.endswith("*") for path in paths) <= MAX_WILDCARDS
             assert len(set(paths)) == len(paths)
@@ -151,14 +161,12 @@ class TestPaths:
                 assert path.startswith("/")
                 assert "*" not in path[:-1]
             for name in request.folders:
-                key = f"/{name}" if name != "/" else "/"
+                key = "" if name == "/" else name
                 for path in (key, *([f"{key}/x"] if request.recursive else [])):
-                    assert any(covers(wanted, path) for wanted in paths), (path, paths)
-
-
-def covers(path: str, key: str) -> bool:
-    text = unquote(path)
-    return key.startswith(text[:-1]) if path.endswith("*") else key == text
+                    assert covered(path, paths), (path, paths)
+                if by_folder and request.folders != ("/",):
+                    folder = key.rpartition("/")[0]
+                    assert covered(f"{folder}/" if folder else "", paths), (folder, paths)
 
 
 @pytest.fixture
@@ -213,7 +221,7 @@ class TestCalls:
             (429, "TooManyRequests", "TooManyRequests", UNKNOWN),
             (400, "Throttling", "Throttling", UNKNOWN),
             (403, "AccessDenied", "AccessDenied", UNKNOWN),
-            (400, "TooManyInvalidationsInProgress", "TooManyInvalidationsInProgress", UNKNOWN),
+            (400, "TooManyInvalidationsInProgress", *["TooManyInvalidationsInProgress"] * 2),
             (400, "InvalidationBatchAlreadyExists", *["InvalidationBatchAlreadyExists"] * 2),
             (404, "NoSuchDistribution", "NoSuchDistribution", "NoSuchDistribution"),
             (400, "InvalidArgument", "InvalidArgument", "InvalidArgument"),
@@ -226,7 +234,7 @@ class TestCalls:
             cloudfront.faults.append(Fault("refuse", status=status, code=code))
             found = await target.refresh(BUCKET, attempt)
             assert found.code == meant
-            assert found.refused is (code == "InvalidArgument")
+            assert found.refused is (code in ("InvalidArgument", "TooManyInvalidationsInProgress"))
         assert cloudfront.invalidations == []
 
     async def test_a_denied_call_names_the_action(self, target: TargetClient, cloudfront: CloudFront) -> None:

@@ -4,15 +4,18 @@ The planner, the target and the double's rules are the real ones; the record is 
 pass. The double's log of invalidations is the judge.
 """
 
+import itertools
+import math
 from collections.abc import Coroutine
 from typing import Any, Final
-from urllib.parse import unquote
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from awsdoubles.cloudfront import CloudFront, Fault, RefusedError
+from awsdoubles import cloudfront as double
+from awsdoubles.cloudfront import CloudFront, Fault, RefusedError, covered
 from caretaker.api.objects import WireMeta
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.responses import classify
@@ -44,6 +47,9 @@ step = st.one_of(
 )
 
 
+_runs: Final = itertools.count()
+
+
 class CrashError(Exception):
     """The operator dies."""
 
@@ -51,17 +57,17 @@ class CrashError(Exception):
 class World:
     """One bucket, one distribution, one operator after the other."""
 
-    def __init__(self, scope: str, max_paths: int) -> None:
+    def __init__(self, scope: str, max_paths: int, service: CloudFront | None = None, **waits: str) -> None:
         target = {"cloudFront": {"distributionID": ID, "scope": scope, "maxPaths": max_paths}}
         spec = refresh(
             target=target,
             filter={"buckets": ["media"]},
-            debounce={"quietPeriod": "1s", "maxDelay": "60s", "minInterval": "0s"},
+            debounce={"quietPeriod": "1s", "maxDelay": "60s", "minInterval": "0s", **waits},
         )
         raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
         self.read = read(raw, registry().spec)
         assert self.read.spec is not None
-        self.service = CloudFront()
+        self.service = service or CloudFront()
         self.service.distributions.add(ID)
         client: Any = self
         self.target = Invalidations(client, self.read.spec.target.cloudFront, ["media"])  # type: ignore[attr-defined]
@@ -69,7 +75,7 @@ class World:
         self.faults: list[str] = []
         self.record: tuple[Any, ...] = ()
         self.queue: list[str] = []
-        self.now, self.passes = 1_800_000_000.0, 0
+        self.now, self.passes = 1_800_000_000.0, next(_runs) * 10**6  # no two claims have one id
         self.start()
 
     def start(self) -> None:
@@ -156,11 +162,6 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("it waits")
 
 
-def covers(path: str, key: str) -> bool:
-    text = unquote(path)
-    return f"/{key}".startswith(text[:-1]) if path.endswith("*") else f"/{key}" == text
-
-
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(step, max_size=40),
@@ -188,6 +189,92 @@ def test_an_invalidation_follows_each_object(
     for at, (kind, value) in enumerate(world.log):
         later = [paths for other, paths in world.log[at:] if other == "invalidation"]
         if kind == "put":
-            assert any(covers(path, value) for paths in later for path in paths), (value, later)
+            assert covered(value, [path for paths in later for path in paths]), (value, later)
     references = [one.reference for one in world.service.invalidations]
     assert len(set(references)) == len(references)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the service."""
+    now = [0.0]
+    monkeypatch.setattr(double.time, "monotonic", lambda: now[0])
+    return now
+
+
+WAITS: Final = {"quietPeriod": "30s", "maxDelay": "10m", "minInterval": "60s"}
+
+
+class TestALimitOfWildcards:
+    """15 in progress, of all callers."""
+
+    def test_a_resource_with_many_folders_is_not_starved(self, clock: list[float]) -> None:
+        small = World("Folders", 15, **WAITS)
+        small.service.lag = 90.0
+        big = World("Folders", 15, small.service, **WAITS)
+        small.one_pass(1.0)
+        big.one_pass(1.0)
+        for name in "abcdefghijklmno":
+            big.put(f"{name}/x.html")
+        for turn in range(360):  # an hour
+            clock[0] += 10.0
+            if turn % 6 == 0:
+                small.put("s/x.html")
+            small.one_pass(10.0)
+            big.one_pass(10.0)
+        assert big.state.dirty is None
+        assert big.state.claim is None
+
+    def test_paths_without_a_wildcard_do_not_wait_for_one(self) -> None:
+        world = World("Keys", 15, **WAITS)
+        world.one_pass(1.0)
+        others = tuple(f"/{number}*" for number in range(15))
+        world.service.invalidations.append(double.Invalidation("I1", ID, "x", others, math.inf))
+        world.put("index.html")
+        world.put("js/runtime~main.js")
+        for _ in range(90):
+            world.one_pass(10.0)
+        assert world.log[-1] == ("invalidation", ("/index.html",))
+        assert world.state.failure is not None
+        assert world.state.failure.code == "TooManyInvalidationsInProgress"
+        world.service.invalidations[0].ends = 0.0
+        for _ in range(180):
+            world.one_pass(10.0)
+        assert world.log[-1] == ("invalidation", ("/js/runtime*",))
+        assert world.state.dirty is None
+
+    def test_what_is_one_path_is_not_split(self) -> None:
+        world = World("Folders", 15, **WAITS)
+        world.one_pass(1.0)
+        for name in "abcdef":
+            world.put(f"in/{name}.html")
+        world.faults = ["busy"] * 3
+        for _ in range(90):
+            world.one_pass(10.0)
+        assert [paths for kind, paths in world.log if kind == "invalidation"] == [("/in*",)]
+
+    def test_a_wait_counts_as_no_failure(self) -> None:
+        world = World("Keys", 15)
+        world.one_pass(1.0)
+        world.put("a")
+        world.faults = ["busy"] * 5 + ["denied"]
+        for _ in range(400):
+            world.one_pass(10.0)
+            failure = world.state.failure
+            if failure is not None and failure.code == "AccessDenied":
+                break
+        assert (failure and failure.count) == 1
+
+    def test_a_wait_after_a_crash_keeps_the_claim_and_is_no_failure(self) -> None:
+        world = World("Keys", 15)
+        world.one_pass(1.0)
+        world.put("a")
+        world.faults = ["die after"] + ["busy"] * 6
+        held = set()
+        for _ in range(600):
+            world.one_pass(10.0)
+            state = world.state
+            assert state.failure is None or state.failure.code == "TooManyInvalidationsInProgress"
+            held |= {state.claim.id} if state.claim is not None else set()
+        assert [kind for kind, _ in world.log].count("invalidation") == len(held) == 1
+        assert state.last.result == "Succeeded"

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import debounce
 from caretaker.s3refresh.debounce import (
@@ -23,8 +24,11 @@ from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import plan
+from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.snapshot import Discovery, End, Plan, PlanInput, Result
+from caretaker.s3refresh.targets import registry
 from caretaker.s3refresh.timing import TargetTimes, TargetTracker
+from testing.s3refreshes import refresh
 
 NOW = 1_800_000_000.0
 BUCKET = of_buckets(["bucket"])[0]
@@ -190,6 +194,26 @@ class TestEnds:
             options=DebounceOptions(tracked=True, assume_after=math.inf, completion_timeout=math.inf),
         )
         assert (made.targets, made.wake) == ((long_ago,), 0.0)
+
+    @pytest.mark.parametrize("member", ["http", "cloudFront", "sns"])
+    def test_a_job_of_before_the_target_was_another_one_is_dropped(self, member: str) -> None:
+        """No end of it is ever heard of, so everything is refreshed by the target of now."""
+        fields: dict[str, Any] = {
+            "http": {"url": "https://x.example/"},
+            "cloudFront": {"distributionID": "EDFDVBD6EXAMPLE"},
+            "sns": {"topicARN": "arn:aws:sns:eu-west-1:123456789012:r"},
+        }
+        spec = refresh(target={member: fields[member]}, filter={"buckets": ["bucket"]})
+        raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
+        options = read(raw, registry().spec).options
+        times = {"bucket": TargetTimes(last_event=900.0, dirty_for=900.0, called_for=900.0)}
+        dropped = planned(IN_FLIGHT, options=options)
+        (target,) = dropped.targets
+        assert target.in_flight is None
+        assert target.dirty is not None
+        assert target.dirty.scope == EVERYTHING
+        ((_, claim),) = planned(target, options=options, times=times).calls
+        assert claim.request.scope == EVERYTHING
 
 
 class TestMemory:

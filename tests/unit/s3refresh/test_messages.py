@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from caretaker.api.grants import Grant, Grants, refusals
 from caretaker.api.objects import WireMeta
 from caretaker.aws.calls import Aws
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.kube.errors import NotLeader
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.folders import Request
@@ -19,6 +20,7 @@ from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.snapshot import Result
 from caretaker.s3refresh.targets import TargetClient, Tools, make, registry
+from caretaker.s3refresh.targets.outcomes import failed
 from caretaker.s3refresh.targets.payload import payload_of
 from fakes.aws import Answer, Call, FakeAws, error, query_error
 from testing.s3refreshes import refresh
@@ -135,6 +137,13 @@ async def test_of_a_fifo_it_is_the_id_of_deduplication(
     assert (others["MessageDeduplicationId"], others["MessageGroupId"]) == ("c1", "u-1")
 
 
+async def test_a_name_that_only_begins_with_fifo_is_none(
+    target: Callable[..., TargetClient], fake: FakeAws
+) -> None:
+    await target("sqs", f"{QUEUE.rpartition('/')[0]}/fifo-x").refresh(BUCKET, CLAIM)
+    assert "MessageGroupId" not in sent(fake.calls[0], "sqs")[1]
+
+
 async def test_an_event_says_what_it_is(target: Callable[..., TargetClient], fake: FakeAws) -> None:
     await target("eventBridge").refresh(BUCKET, CLAIM)
     _, entry = sent(fake.calls[0], "eventBridge")
@@ -196,6 +205,21 @@ async def test_what_an_error_means(
     assert (await made.refresh(BUCKET, AGAIN)).code == again
 
 
+@pytest.mark.parametrize("member", ["sns", "eventBridge", "lambda"])
+async def test_a_call_that_failed_is_not_repeated_before_it_is_on_record(
+    target: Callable[..., TargetClient], fake: FakeAws, member: str
+) -> None:
+    fake.on(TARGETS[member][2], refusing(member, "InternalFailure", 500))
+    await target(member).refresh(BUCKET, CLAIM)
+    assert fake.actions() == [TARGETS[member][2]]
+
+
+def test_a_retry_that_was_never_sent_reports_nothing_of_the_call_before() -> None:
+    invalid = AwsError(ErrorClass.INVALID_REQUEST, "ParamValidation")
+    assert failed(BUCKET, CLAIM, invalid).code == "ParamValidation"
+    assert failed(BUCKET, AGAIN, invalid).code == UNKNOWN
+
+
 @each_target
 async def test_a_lost_reply_is_an_unknown_outcome(
     target: Callable[..., TargetClient], fake: FakeAws, member: str
@@ -230,13 +254,22 @@ async def test_an_entry_that_failed_is_a_failure(
     assert (await target("eventBridge").refresh(BUCKET, AGAIN)).code == UNKNOWN
 
 
-async def test_a_message_that_is_too_long_for_a_queue_gets_fewer_folders(
-    target: Callable[..., TargetClient], fake: FakeAws
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "InvalidParameterValue",
+            "One or more parameters are invalid. Reason: Message must be shorter than 9 bytes.",
+        ),
+        ("InvalidMessageContents", "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD"),
+    ],
+)
+async def test_a_message_that_a_queue_does_not_take_gets_fewer_folders(
+    target: Callable[..., TargetClient], fake: FakeAws, code: str, message: str
 ) -> None:
-    message = "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes."
-    fake.on("SendMessage", error("InvalidParameterValue", message))
+    fake.on("SendMessage", error(code, message))
     found = await target("sqs").refresh(BUCKET, CLAIM)
-    assert (found.code, found.refused) == ("InvalidParameterValue", True)
+    assert (found.code, found.refused) == (code, True)
 
 
 @each_target
@@ -258,10 +291,9 @@ def test_where_messages_go_has_to_be_granted(member: str) -> None:
     wanted = getattr(spec.target, member).called("eu-west-1")
     arns = {"sqs": "arn:aws:sqs:eu-west-1:123456789012:refreshes"}
     arn = arns.get(member, TARGETS[member][1])
-    lists = {"queue_arns": (arn,)} if member == "sqs" else {"target_arns": (arn,)}
-    mine = Grant(("web",), own_identity=True, **lists)
-    other = Grant(("web",), own_identity=True, **dict.fromkeys(lists, (f"{arn}-of-others",)))
-    assert refusals(Grants((other, mine)), "web", spec.aws, wanted) == ()
-    (refused,) = refusals(Grants((other,)), "web", spec.aws, wanted)
+    mine = Grant(("web",), own_identity=True, target_arns=(arn,))
+    reads = Grant(("web",), own_identity=True, queue_arns=("*",), target_arns=(f"{arn}-of-others",))
+    assert refusals(Grants((reads, mine)), "web", spec.aws, wanted) == ()
+    (refused,) = refusals(Grants((reads,)), "web", spec.aws, wanted)
     assert refused.field == f"spec.target.{member}.{TARGETS[member][0]}"
     assert f"namespace web is not granted {arn}: " in refused.message

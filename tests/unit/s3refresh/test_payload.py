@@ -76,3 +76,10 @@ def test_who_makes_the_call_and_how_often_is_not_told() -> None:
 def test_no_dollar_is_left_for_kubernetes_to_expand(folder: str) -> None:
     assert b"$" not in payload_of(SHARE, claim(folder))
     assert told(claim(folder))["folders"] == [folder]
+
+
+@pytest.mark.parametrize("folder", ["a\ufffe", "\uffffb/c", "\\\uffff", "ä\U0001ffff"], ids=ascii)
+def test_no_character_is_left_that_sqs_refuses(folder: str) -> None:
+    text = payload_of(SHARE, claim(folder)).decode()
+    assert not {"\ufffe", "\uffff"} & set(text)
+    assert told(claim(folder))["folders"] == [folder]

@@ -1,12 +1,14 @@
 """Whether a queue can carry S3 events without losing any."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
 
 from caretaker.api.s3refresh import QueueStatus, SQSSource
 from caretaker.api.times import format_time
+from caretaker.s3refresh.inspection import inspect
 from caretaker.s3refresh.queue_view import (
     QueueView,
     dead_letter_queue,
@@ -223,3 +225,31 @@ def test_dead_letter_queue(policy: dict[str, str], place: tuple[str, str] | None
     assert dead_letter_queue({"RedrivePolicy": "{"}) is None
     assert dead_letter_queue({"RedrivePolicy": "[" * 100_000}) is None
     assert dead_letter_queue({}) is None
+
+
+class Sqs:
+    """A queue with a dead-letter queue, which is empty."""
+
+    async def get_queue_attributes(self, **_: Any) -> Any:
+        arn = "arn:aws:sqs:eu-west-1:111122223333:dead"
+        redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
+        return {"Attributes": {"RedrivePolicy": redrive, "ApproximateNumberOfMessages": "0"}}
+
+    async def get_queue_url(self, **_: Any) -> Any:
+        return {"QueueUrl": URL}
+
+
+@pytest.mark.parametrize(
+    ("sent", "faulty"),
+    [
+        ("arn:aws:sqs:eu-west-1:111122223333:dead", True),
+        ("arn:aws:sqs:eu-west-1:111122223333:other", False),
+        ("arn:aws:sns:eu-west-1:111122223333:dead", False),
+        (URL, False),
+    ],
+)
+async def test_refreshes_do_not_go_to_the_dead_letter_queue_of_their_source(sent: str, faulty: bool) -> None:
+    sqs: Any = Sqs()
+    view = await inspect(sqs, SQSSource(queue_url=URL), QueueView(), (sent,))
+    assert ("dead is the dead-letter queue of" in view.fault) is faulty
+    assert view.dead_letters == 0

@@ -8,7 +8,7 @@
 - {apiGroups: [""], resources: [nodes], verbs: [patch]}
 {{- end }}
 {{- if .Values.drain.enabled }}
-# For spec.drain: the pods of a node, of whatever namespace.
+# For spec.drain: the pods of a node, in all namespaces.
 - {apiGroups: [""], resources: [pods], verbs: [list]}
 - {apiGroups: [""], resources: [pods/eviction], verbs: [create]}
 # To cordon no node without the two rights above.

@@ -92,7 +92,8 @@ def _sources(spec: Spec) -> Iterator[tuple[str, SQSSource]]:
 
 
 async def _queue(aws: Aws, spec: Spec, field: str, source: SQSSource) -> QueueState:
-    view = await inspection.inspect(aws.sqs(ClientKey.of(spec.aws, "sqs")), source, QueueView())
+    sqs, sent = aws.sqs(ClientKey.of(spec.aws, "sqs")), target_type_of(spec).called(spec.aws.region)
+    view = await inspection.inspect(sqs, source, QueueView(), sent.values())
     return QueueState(field, source.queue_url, view)
 
 

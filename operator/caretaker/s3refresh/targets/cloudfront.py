@@ -17,7 +17,7 @@ from caretaker.api.s3refresh import Spec
 from caretaker.aws.cloudfront import CloudFront
 from caretaker.aws.errors import AwsError
 from caretaker.aws.identity import ClientKey
-from caretaker.s3refresh.debounce import Claim
+from caretaker.s3refresh.debounce import BUSY, Claim
 from caretaker.s3refresh.folders import EVERYTHING, ROOT, Request, parent
 from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.options import DebounceOptions
@@ -33,8 +33,9 @@ MAX_WILDCARDS: Final = 15
 # Of characters that are neither plain nor listed here, only the percent-encoded form counts (Amazon
 # CloudFront developer guide, "Invalidation paths", which refers to RFC 1738).
 _AS_IT_IS: Final = "/!$&'(),:;=@"
-# The wildcard itself; "?" begins a query; S3 takes "+" for a space; viewers encode the others or not.
-_TWO_SPELLINGS: Final = re.compile(r"[*?+~\[\]|\\]")
+# The wildcard itself; "?" begins a query; "+" stands for a space, also in URLs that S3 gives, so that a "+"
+# may be encoded; viewers encode the others or not.
+_TWO_SPELLINGS: Final = re.compile(r"[*? +~^\[\]|\\]")
 
 
 class CloudFrontTarget(TargetType, frozen=True):
@@ -43,6 +44,7 @@ class CloudFrontTarget(TargetType, frozen=True):
     member: ClassVar[str] = "cloudFront"
     idempotent: ClassVar[bool] = True  # by its CallerReference
     by_key: ClassVar[bool] = True
+    reports_end: ClassVar[bool] = False
 
     distribution_id: str = msgspec.field(name="distributionID")
     prefix: str = ""
@@ -59,7 +61,8 @@ class CloudFrontTarget(TargetType, frozen=True):
         return {"spec.target.cloudFront.distributionID": arn}
 
     def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:
-        return replace(super().debounce_options(options, scale), max_folders=self.max_paths)
+        most = min(self.max_paths, MAX_WILDCARDS)  # of a CRD that allowed more
+        return replace(super().debounce_options(options, scale), max_folders=most)
 
 
 TARGET_TYPE: Final = CloudFrontTarget
@@ -95,14 +98,18 @@ class Invalidations(TargetClient):
                 },
             )
         except AwsError as error:
-            # One of the paths may be the reason.
-            return replace(failed(share, claim, error), refused=error.code == "InvalidArgument")
+            # One of the paths may be the reason, or their number.
+            fewer = error.code == "InvalidArgument" or (error.code in BUSY and len(paths) > 1)
+            return replace(failed(share, claim, error), refused=fewer)
         return Result(share.id, claim.id)
 
 
 def paths_of(request: Request, *, by_folder: bool = False) -> tuple[str, ...]:
-    """The invalidation paths of a claim: one for each key and each tree, at most MAX_WILDCARDS of them with
-    the wildcard, in the order of their text. `by_folder`: the folder of a key in place of the key."""
+    """The invalidation paths of a claim, in the order of their text: one for each key and each tree.
+
+    by_folder  the folder of a key in place of the key; for one without a folder also "/", and for a key that
+               became a tree the folder's own paths, where index documents are
+    """
     if request.scope == EVERYTHING:
         return ("/*",)
     exact, stems = set[str](), set[str]()
@@ -114,19 +121,17 @@ def paths_of(request: Request, *, by_folder: bool = False) -> tuple[str, ...]:
         plain, *more = _TWO_SPELLINGS.split(name if folder == ROOT else folder, maxsplit=1)
         wild = more or request.recursive or by_folder
         (stems if wild else exact).add(f"/{quote(plain, safe=_AS_IT_IS)}")
-    stems = _joined(stems)
+        if by_folder:
+            exact |= _index_paths(parent(name))
+    stems = _outermost(stems)
     kept = {path for path in exact if not path.startswith(tuple(stems))}
     return tuple(sorted((*kept, *(f"{stem}*" for stem in stems))))
 
 
-def _joined(stems: Iterable[str]) -> set[str]:
-    """At most MAX_WILDCARDS beginnings of paths that cover these, the deepest joined first."""
-    found = _outermost(stems)
-    depth = max((stem.count("/") for stem in found), default=0)
-    while len(found) > MAX_WILDCARDS:
-        depth -= 1
-        found = _outermost("/".join(stem.split("/")[: depth + 1]) or ROOT for stem in found)
-    return found
+def _index_paths(folder: str) -> set[str]:
+    """The paths under which viewers get the index document of a folder."""
+    path = quote(folder, safe=_AS_IT_IS)
+    return {ROOT} if folder == ROOT else {f"/{path}", f"/{path}/"}
 
 
 def _outermost(stems: Iterable[str]) -> set[str]:

@@ -92,6 +92,7 @@ class HttpTarget(TargetType, frozen=True):
 
     member: ClassVar[str] = "http"
     idempotent: ClassVar[bool] = True
+    reports_end: ClassVar[bool] = False
 
     url: str
     headers_from: tuple[HeadersSource, ...] = ()

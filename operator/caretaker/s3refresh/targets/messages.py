@@ -27,12 +27,13 @@ class MessageTarget(TargetType, frozen=True):
     """One that takes messages."""
 
     idempotent: ClassVar[bool] = True  # as far as the receiver is, by the claim's id
+    reports_end: ClassVar[bool] = False
 
 
 class Messages(TargetClient):
     """For the buckets of one resource. Without a refresh there is no call."""
 
-    too_long: ClassVar[str] = ""  # the code of a message that is longer than the destination takes
+    refusals: ClassVar[frozenset[str]] = frozenset()  # codes that a folder may be the reason for
 
     def __init__(self, buckets: Collection[str], prefix: str) -> None:
         self._buckets = buckets
@@ -51,7 +52,7 @@ class Messages(TargetClient):
         try:
             await self.send(payload_of(share, claim).decode(), claim)
         except AwsError as error:
-            return replace(failed(share, claim, error), refused=error.code == self.too_long)
+            return replace(failed(share, claim, error), refused=error.code in self.refusals)
         return Result(share.id, claim.id)
 
 

@@ -14,6 +14,9 @@ from caretaker.s3refresh.folders import EVERYTHING
 from caretaker.s3refresh.match import Share
 
 MAX_BYTES: Final = 16 * 1024
+# Kubernetes would expand a dollar in a variable's value; SQS refuses the other two (Amazon SQS API reference,
+# SendMessage).
+_ESCAPED: Final = {one.encode(): f"\\u{ord(one):04x}".encode() for one in ("$", "\ufffe", "\uffff")}
 
 
 class Payload(msgspec.Struct, frozen=True, rename="camel"):
@@ -38,7 +41,7 @@ class Payload(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def payload_of(share: Share, claim: Claim) -> bytes:
-    """The object, at most MAX_BYTES. It holds no "$", which Kubernetes would expand in a variable's value."""
+    """The object, at most MAX_BYTES, without the characters of _ESCAPED."""
     everything = claim.request.scope == EVERYTHING
     payload = Payload(
         claim_id=claim.id,
@@ -57,5 +60,8 @@ def payload_of(share: Share, claim: Claim) -> bytes:
 
 
 def _encoded(payload: Payload) -> bytes:
-    # A key of JSON is ours, so a dollar stands within a value only, where the escape means the same.
-    return msgspec.json.encode(payload).replace(b"$", b"\\u0024")
+    # A key of JSON is ours, so these stand within a value only, where the escape means the same.
+    text = msgspec.json.encode(payload)
+    for one, escaped in _ESCAPED.items():
+        text = text.replace(one, escaped)
+    return text

@@ -4,6 +4,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from caretaker.api.aws import queue_arn
 from caretaker.api.s3refresh import Spec
 from caretaker.aws.identity import ClientKey
 from caretaker.s3refresh.debounce import Claim
@@ -20,8 +21,12 @@ class SqsTarget(MessageTarget, frozen=True):
     queue_url: str = msgspec.field(name="queueURL")
     prefix: str = ""
 
-    def called(self, region: str) -> dict[str, str]:  # noqa: ARG002 - of the URL the region is spec.aws.region
-        return {"spec.target.sqs.queueURL": self.queue_url}
+    def called(self, region: str) -> dict[str, str]:
+        try:
+            arn = queue_arn(self.queue_url, region)
+        except ValueError:  # no grant is for such a URL
+            arn = self.queue_url
+        return {"spec.target.sqs.queueURL": arn}
 
 
 TARGET_TYPE: Final = SqsTarget
@@ -35,7 +40,7 @@ def make(meant: SqsTarget, spec: Spec, tools: Tools) -> "Queue":
 class Queue(Messages):
     """One queue. If its MaximumMessageSize is smaller than the payload, calls have fewer folders."""
 
-    too_long: ClassVar[str] = "InvalidParameterValue"
+    refusals: ClassVar[frozenset[str]] = frozenset(("InvalidParameterValue", "InvalidMessageContents"))
 
     def __init__(self, meant: SqsTarget, spec: Spec, tools: Tools) -> None:
         super().__init__(spec.filter.buckets, meant.prefix)
