@@ -2,9 +2,10 @@
 
 Pure: times are seconds since the epoch, and arguments. A file gateway lists the folders that it refreshes,
 1,000 keys in a LIST, and sends a HEAD for each object (AWS re:Post, "Why is the RefreshCache operation taking
-a long time on my file gateway?"). CloudWatch has the objects of a whole bucket once a day, at midnight UTC, a
-day or two late, and counts versions and parts of uploads, too; the number below a prefix is not known. So each
-refresh counts as if it listed the whole bucket, and for a budget as if it named as many folders as can wait.
+a long time on my file gateway?"). CloudWatch has the objects of a whole bucket once a day, at midnight UTC,
+a day or two late, and counts versions and parts of uploads, too; the number below a prefix is unknown. So
+each refresh counts as if it listed the whole bucket, and for a budget as if it named as many folders as can
+wait.
 """
 
 import math
