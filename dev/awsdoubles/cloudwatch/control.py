@@ -52,26 +52,6 @@ class Control(ControlClient):
         """Give it back."""
         self._call("deny", denied=False)
 
-    def fault(self, action: str, **how: Any) -> Json:
-        """Let something go wrong: `state.ACTIONS`, and the fields of `state.Fault` for how."""
-        return dict(self._call("fault", action=action, **how))
-
     def throttle(self, **how: Any) -> Json:
         """Refuse as CloudWatch does a call beyond the quota; `how` as of fault."""
         return self.fault("refuse", **{**THROTTLED, **how})
-
-    def faults(self) -> list[Json]:
-        """The faults that were set, each with how often it was `used`."""
-        return list(self._call("faults"))
-
-    def clear_faults(self) -> None:
-        """Let nothing go wrong any more."""
-        self._call("clear-faults")
-
-    def calls(self, operation: str | None = None) -> list[Json]:
-        """The AWS calls: {operation, region, key, input, at, status, code}."""
-        return list(self._call("calls", operation=operation))
-
-    def clear_calls(self) -> None:
-        """Forget the calls."""
-        self._call("clear-calls")

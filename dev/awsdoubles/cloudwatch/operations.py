@@ -8,25 +8,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from awsdoubles.cloudwatch.state import STATISTICS, Fault, Metric, World, metric_of
-
-Json = dict[str, Any]
+from awsdoubles.jsonprotocol import AwsError, Json
 
 MOST_QUERIES: Final = 500
 MOST_DATAPOINTS: Final = 100_800
 _ID: Final = re.compile(r"[a-z][a-zA-Z0-9_]*")
 _SHORT_PERIODS: Final = (1, 5, 10, 20, 30)
-
-
-class AwsError(Exception):
-    """The service's answer in place of a result."""
-
-    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
-        super().__init__(message)
-        self.code = code
-        self.status = status
 
 
 def _invalid(message: str) -> AwsError:

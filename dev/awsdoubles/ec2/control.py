@@ -136,26 +136,6 @@ class Control(ControlClient):
         """As if it had been deleted; its instances stay."""
         self._call("put-group", region=region, name=name, fields=None)
 
-    def fault(self, action: str, **how: Any) -> Json:
-        """Let something go wrong: `faults.ACTIONS`, and the fields of `faults.Fault` for how."""
-        return dict(self._call("fault", action=action, **how))
-
-    def faults(self) -> list[Json]:
-        """The faults that were set, each with how often it was `used`."""
-        return list(self._call("faults"))
-
-    def clear_faults(self) -> None:
-        """Let nothing go wrong any more."""
-        self._call("clear-faults")
-
-    def calls(self, operation: str | None = None) -> list[Json]:
-        """The ledger: {service, region, operation, params, at, status, code, message, replyLost}."""
-        return list(self._call("calls", operation=operation))
-
     def counts(self) -> dict[str, dict[str, int]]:
         """The ledger, counted: {"DescribeInstances": {"ok": 10}, ...}, by the codes of refusals."""
         return dict(self._call("counts"))
-
-    def clear_calls(self) -> None:
-        """Begin the ledger anew."""
-        self._call("clear-calls")

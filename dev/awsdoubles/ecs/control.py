@@ -98,29 +98,9 @@ class Control(ControlClient):
         """Give it back."""
         self._call("allow", operation=operation)
 
-    def fault(self, action: str, **how: Any) -> Json:
-        """Let something go wrong: `faults.ACTIONS`, and the fields of `faults.Fault` for how."""
-        return dict(self._call("fault", action=action, **how))
-
     def throttle(self, **how: Any) -> Json:
         """Refuse as ECS does what is one request too many; `how` as of fault."""
         return self.fault("refuse", **{**THROTTLED, **how})
-
-    def faults(self) -> list[Json]:
-        """The faults that were set, each with how often it was `used`."""
-        return list(self._call("faults"))
-
-    def clear_faults(self) -> None:
-        """Let nothing go wrong any more."""
-        self._call("clear-faults")
-
-    def calls(self, operation: str | None = None) -> list[Json]:
-        """The AWS calls: {operation, region, key, input, at, status, code}."""
-        return list(self._call("calls", operation=operation))
-
-    def clear_calls(self) -> None:
-        """Forget the calls."""
-        self._call("clear-calls")
 
     def _change(self, cluster: str, instances: Sequence[str], region: str, **how: Any) -> list[Json]:
         return list(self._call("change", cluster=cluster, instances=list(instances), region=region, **how))

@@ -5,28 +5,19 @@ What each does stands in the Amazon ECS API reference, under its name; what is A
 
 import base64
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from awsdoubles.clients import ACCOUNT
 from awsdoubles.ecs.query import QueryError, parse
 from awsdoubles.ecs.state import REGISTERED, Cluster, Instance, Provider, Service, World
+from awsdoubles.jsonprotocol import AwsError, Json
 
-Json = dict[str, Any]
 MOST_SERVICES: Final = 10
 MOST_CLUSTERS: Final = 100
 PAGE: Final = 100
 # "If you don't specify this parameter, the default is to include container instances set to all states other
 # than INACTIVE" (ListContainerInstances, status).
 ALL: Final = ("ACTIVE", "DRAINING", "REGISTERING", "DEREGISTERING", "REGISTRATION_FAILED")
-
-
-class AwsError(Exception):
-    """What the service answers instead of a result."""
-
-    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
-        super().__init__(message)
-        self.code = code
-        self.status = status
 
 
 def list_clusters(world: World, region: str, body: Json, _: float) -> Json:

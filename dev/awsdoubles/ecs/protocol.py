@@ -1,99 +1,41 @@
-"""The AWS side of the double: JSON 1.1 requests in, answers or AWS's errors out.
+"""The AWS side of the double: ECS's operations over AWS's JSON protocol."""
 
-Each request is checked against botocore's model of the service before it can have an effect. Every call is
-logged, refused ones too.
-"""
-
-import asyncio
-import functools
-import json
-import re
 import time
-from collections.abc import Mapping
-from typing import Any, Final
-from uuid import uuid4
-
-import botocore.session
-from aiohttp import web
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from awsdoubles.clients import ACCOUNT
-from awsdoubles.ecs.faults import Fault, Faults
-from awsdoubles.ecs.operations import OPERATIONS, AwsError, clusters_named
+from awsdoubles.ecs.faults import Faults
+from awsdoubles.ecs.operations import OPERATIONS, clusters_named
 from awsdoubles.ecs.state import World
-from awsdoubles.gateway.shapes import constraint_errors, summary, type_errors
-from awsdoubles.serverthread import reset
-from awsdoubles.spoiled import spoiled
-
-TARGET: Final = "AmazonEC2ContainerServiceV20141113."
-_SCOPE: Final = re.compile(r"AWS4-HMAC-SHA256 .*Credential=([^/]+)/\d{8}/([^/]+)/ecs/aws4_request")
-
-Json = dict[str, Any]
+from awsdoubles.jsonprotocol import AwsError, Json, JsonProtocol, model_of
 
 
-@functools.cache
 def model() -> Any:
     """botocore's model of the service."""
-    return botocore.session.get_session().get_service_model("ecs")
+    return model_of("ecs")
 
 
-class Protocol:
+class Protocol(JsonProtocol):
     """Answers the operations that caretaker uses, and no others."""
 
+    service = signing = "ecs"
+    target = "AmazonEC2ContainerServiceV20141113."
+    version = "1.1"
+    operations = OPERATIONS
+    unsigned = AwsError("MissingAuthenticationTokenException", "Missing Authentication Token")
+    invalid = "InvalidParameterException"
+
     def __init__(self, world: World, faults: Faults) -> None:
+        super().__init__(world.calls, faults)
         self._world = world
-        self._faults = faults
 
-    async def handle(self, request: web.Request) -> web.Response:
-        """One request. The ledger is read at any time: a call stands there once all of it has come."""
-        sent = await request.read()
-        operation = request.headers.get("X-Amz-Target", "").removeprefix(TARGET)
-        entry: Json = {"operation": operation, "at": time.time(), "input": {}, "region": "", "code": ""}
-        entry |= {"status": 200, "key": ""}
-        self._world.calls.append(entry)
-        taken: dict[str, Fault] = {}
-        try:
-            body = self._admit(request, sent, operation, entry)
-            taken |= self._faults.take(operation, clusters_named(body))
-            answer = self._perform(operation, entry["region"], body, taken)
-        except AwsError as error:
-            entry |= {"status": error.status, "code": error.code}
-            answer = {"__type": error.code, "message": str(error)}
-        if "delay" in taken:
-            await asyncio.sleep(taken["delay"].seconds)
-        if "lose_reply" in taken:
-            entry["code"] = "(reply lost)"
-            return reset(request)
-        return web.Response(
-            text=spoiled(json.dumps(answer), taken),
-            status=entry["status"],
-            content_type="application/x-amz-json-1.1",
-            headers={"x-amzn-RequestId": str(uuid4())},
-        )
+    def things(self, body: Json) -> Sequence[str]:
+        """The clusters."""
+        return clusters_named(body)
 
-    def _admit(self, request: web.Request, sent: bytes, operation: str, entry: Json) -> Json:
-        """The checked input."""
-        if operation not in OPERATIONS:
-            raise AwsError("UnknownOperationException", f"The double has no operation {operation!r}.")
-        signed = _SCOPE.match(request.headers.get("Authorization", ""))
-        if signed is None:
-            raise AwsError("MissingAuthenticationTokenException", "Missing Authentication Token")
-        entry |= {"key": signed[1], "region": signed[2]}
-        try:
-            body = json.loads(sent or b"{}")
-        except ValueError as error:
-            raise AwsError("SerializationException", f"not JSON: {error}") from None
-        entry["input"] = body
-        shape = model().operation_model(operation).input_shape
-        if wrong := type_errors(shape, body):
-            raise AwsError("SerializationException", "; ".join(wrong))
-        body = {name: value for name, value in body.items() if value is not None}
-        if broken := constraint_errors(shape, body):
-            raise AwsError("InvalidParameterException", summary(broken))
-        return body
-
-    def _perform(self, operation: str, region: str, body: Json, taken: Mapping[str, Fault]) -> Json:
-        if refused := taken.get("refuse"):
-            raise AwsError(refused.code, refused.message, status=refused.status)
+    def perform(self, operation: str, region: str, body: Json, _: Mapping[str, Any]) -> Json:
+        """By the world."""
         if operation in self._world.denied:
             resource = f"arn:aws:ecs:{region}:{ACCOUNT}:cluster/{body.get('cluster', '*')}"
             raise AwsError(

@@ -60,22 +60,6 @@ class Control(ControlClient):
         """All shares, of all regions."""
         return list(self._call("shares"))
 
-    def fault(self, action: str, **how: Any) -> Json:
-        """Let something go wrong: `faults.ACTIONS`, and the fields of `faults.Fault` for how."""
-        return dict(self._call("fault", action=action, **how))
-
-    def faults(self) -> list[Json]:
-        """The faults that were set, each with how often it was `used`."""
-        return list(self._call("faults"))
-
-    def clear_faults(self) -> None:
-        """Let nothing go wrong any more."""
-        self._call("clear-faults")
-
-    def calls(self, operation: str | None = None) -> list[Json]:
-        """The AWS calls: {operation, region, input, at, status, code, message | result}."""
-        return list(self._call("calls", operation=operation))
-
     def refreshes(self, share: str | None = None) -> list[Json]:
         """The accepted refreshes: {id, share, folders, recursive, evicts, listed, lists, heads, ...}."""
         return list(self._call("refreshes", share=share))

@@ -208,7 +208,7 @@ class BucketStatus(Wire, frozen=True):
 
 
 class CostStatus(Wire, frozen=True, omit_defaults=False):
-    """What refreshes cost at most."""
+    """The estimated cost of refreshes."""
 
     buckets: tuple[BucketStatus, ...] = ()
     refresh_cost: str | None = None

@@ -211,7 +211,7 @@ def _undrained(plan: Plan, drained: Drained, state: TaskState) -> dict[str, Any]
     refused = state.unreleased.by_node
     kept = {r.node.name: refused[r.node.uid] for r in plan.nodes.marked if r.node.uid in refused}
     moments = (drained.next_at, min((one.until for one in kept.values()), default=0.0))
-    told = {
+    reported = {
         name: f"node {name} cannot be uncordoned: {one.message}"
         for name, one in kept.items()
         if one.times > 1
@@ -219,7 +219,7 @@ def _undrained(plan: Plan, drained: Drained, state: TaskState) -> dict[str, Any]
     for report in plan.drained:
         view = state.drains.get(report.node.uid)
         if view is not None and view.fault:
-            told[report.node.name] = f"node {report.node.name} cannot be drained: {view.fault}"
+            reported[report.node.name] = f"node {report.node.name} cannot be drained: {view.fault}"
     if state.cordons.times > 1:
-        told.setdefault("", state.cordons.message)
-    return {"undrained": told[min(told)] if told else "", "drain_at": earliest(moments)}
+        reported.setdefault("", state.cordons.message)
+    return {"undrained": reported[min(reported)] if reported else "", "drain_at": earliest(moments)}

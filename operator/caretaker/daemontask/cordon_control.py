@@ -152,7 +152,7 @@ class CordonControl:
         state.cordons = replace(state.cordons, unsure=left)
 
     async def _missing_right(self) -> str | None:
-        """What the operator may not do; None: it may drain. Without an answer nothing is cordoned either."""
+        """The right that the operator lacks; None: it may drain. Without an answer nothing is cordoned."""
         if time.monotonic() < self._known:
             return None
         for verb, resource, part in _RIGHTS:

@@ -88,7 +88,7 @@ class NodePod(msgspec.Struct):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What a drain does next.
+    """The next step of a drain.
 
     evict    Pods to evict
     ending   Pods that end by themselves, and are waited for
@@ -257,7 +257,7 @@ def _in_vain(inputs: DecisionInput, node: Node, ready: Decision, entry: Entry | 
 
 
 def _look_at(view: DrainView, drain: Drain) -> float:
-    """When the node is looked at next. The last look is at the deadline: only what it finds is a timeout."""
+    """When the node is looked at next. The last look is at the deadline: a pod that it finds is a timeout."""
     last = view.empty or view.fault
     return view.next if last else min(view.next, view.first + drain.timeout_seconds)
 

@@ -151,8 +151,8 @@ class DrainControl:
     async def _step(
         self, snapshot: Snapshot, node: Node, before: DrainView | None
     ) -> tuple[list[NodePod], Step]:
-        """The node's Pods and the next step. The API server's cache, which costs it little, shows what is
-        left to evict; that nothing is left is read from its store."""
+        """The node's Pods and the next step. The Pods to evict are read from the API server's cache, which
+        costs it little; an empty node is confirmed from its store."""
         drain, known = _drain_of(snapshot), before.known if before is not None else None
         params = {"fieldSelector": f"spec.nodeName={node.name}"}
         if selector := label_selector(drain.pod_selector):

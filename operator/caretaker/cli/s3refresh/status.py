@@ -205,7 +205,7 @@ def _requests(found: RequestsStatus | None, now: float) -> list[str]:
 
 
 def cost_lines(cost: CostStatus | None) -> list[str]:
-    """What a refresh costs, and the interval that the budget allows."""
+    """The cost of a refresh, and the interval that the budget allows."""
     if cost is None:
         return []
     widened = f"; the budget makes minInterval {cost.min_interval}" if cost.min_interval else ""
