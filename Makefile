@@ -163,7 +163,8 @@ chart: setup ## write what follows from others: the chart's CRDs and kinds, the 
 # for their memory.
 CLUSTERS = GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20
 
-ALL_CLUSTERS := tests/e2e $(wildcard tests/integration/test_*.py) tests/integration/s3refresh tests/integration
+# Files run in this order, each in one worker: the longest one begins first.
+ALL_CLUSTERS := tests/integration/daemontask/test_drain.py tests/e2e $(wildcard tests/integration/test_*.py) tests/integration/s3refresh tests/integration
 
 # Components that mostly wait take with one thread each a quarter less CPU (37 -> 28 ms a second for a
 # control plane at rest).

@@ -198,7 +198,7 @@ async def test_a_bucket_that_the_spec_names_is_not_asked_for(
 async def test_a_job_or_http_target_has_no_cost(place: Refreshing, admin: Admin) -> None:
     body = place.body(place.aws.queue(), cost={}, filter={"buckets": ["media"]})
     body["spec"]["target"] = {"http": {"url": "https://cdn.example.com/purge"}}
-    with pytest.raises(Exception, match="what a Job or a call by HTTP costs is not known"):
+    with pytest.raises(Exception, match="the cost of a Job or of a call by HTTP is not known"):
         await admin.create(path(PLURAL, place.namespace), body)
 
 
