@@ -117,14 +117,14 @@ class Applier:
         """The nodes that have got a slot are cordoned, those that are cordoned are drained. Of the others
         nothing is remembered."""
         drained = {report.node.uid for report in plan.drained}
-        state.drains = {uid: view for uid, view in state.drains.items() if uid in drained}
+        state.drains.views = {uid: view for uid, view in state.drains.views.items() if uid in drained}
         if plan.launch.cordons and not plan.launch.starts:
             state.creation.refusal, state.creation.again = None, False
         cordon_at = await self._cordon_control.cordon(snapshot, plan.launch.cordons, state)
         found = await self._drain_control.drain(snapshot, plan.drains, state)
         ended = [r for r in plan.nodes.holders if r.decision.reason == DRAINING and r.node.uid not in drained]
         again = found.again or bool(ended)
-        if not state.cordons.denied and any(view.denied for view in state.drains.values()):
+        if not state.drains.cordons.denied and any(view.denied for view in state.drains.views.values()):
             again = await self._cordon_control.denied(state) or again
         return Drained(earliest((cordon_at, found.next_at)), again)
 
@@ -208,7 +208,7 @@ class Applier:
 
 def _undrained(plan: Plan, drained: Drained, state: TaskState) -> dict[str, Any]:
     """Outcome.undrained and drain_at. One refusal may pass by itself, and is not reported."""
-    refused = state.unreleased.by_node
+    refused = state.drains.unreleased.by_node
     kept = {r.node.name: refused[r.node.uid] for r in plan.nodes.marked if r.node.uid in refused}
     moments = (drained.next_at, min((one.until for one in kept.values()), default=0.0))
     reported = {
@@ -217,9 +217,9 @@ def _undrained(plan: Plan, drained: Drained, state: TaskState) -> dict[str, Any]
         if one.times > 1
     }
     for report in plan.drained:
-        view = state.drains.get(report.node.uid)
+        view = state.drains.views.get(report.node.uid)
         if view is not None and view.fault:
             reported[report.node.name] = f"node {report.node.name} cannot be drained: {view.fault}"
-    if state.cordons.times > 1:
-        reported.setdefault("", state.cordons.message)
+    if state.drains.cordons.times > 1:
+        reported.setdefault("", state.drains.cordons.message)
     return {"undrained": reported[min(reported)] if reported else "", "drain_at": earliest(moments)}

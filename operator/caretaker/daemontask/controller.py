@@ -9,7 +9,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -75,23 +75,20 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self.unseen: Callable[[], ApiError | None] | None = None  # why nodes or Pods cannot be seen
         self.later: Callable[[Key, float], None] | None = None  # another pass, after so many seconds
         self._client = client
-        self._node_store = watched.node_store
-        self._own = watched.own
-        self._nodes: Mapping[str, Node] = watched.nodes
+        self._watched = watched
         self._index = PodIndex(pods)
         self._pod_control = PodControl(client, pods, scale)
         gates = GateControl(client, watched.node_store, scale)
         self._cordon_control = CordonControl(client, watched.node_store, scale, watched.ended)
         drains = DrainControl(client, metrics, scale, operator)
         self._applier = Applier(self._pod_control, gates, self._cordon_control, drains, metrics, scale)
-        self._task_states = watched.task_states
         self._metrics = metrics
         self._scale = scale
         self._yielding = YieldingLock()
 
     async def forget(self, key: Key) -> None:
         """The task is gone: its nodes are uncordoned."""
-        self._task_states.drop(key)
+        self._watched.task_states.drop(key)
         self._metrics.forget(key.namespace, key.name)
         await self.release(key)
 
@@ -112,7 +109,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     async def stop(self) -> None:
         """Another process may lead from now on."""
-        self._task_states.clear()
+        self._watched.task_states.clear()
         self._metrics.clear()
 
     async def gather(self, key: Key, raw: RawTask | None = None) -> Snapshot | None:
@@ -124,7 +121,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         if raw is None:
             return None
         task, invalid = await self._decoded(raw)
-        state = self._task_states.of(key, raw.metadata.uid)
+        state = self._watched.task_states.of(key, raw.metadata.uid)
         shards = state.ledger.shards or Shards(self._client, key.namespace, key.name, state.uid)
         state.ledger.shards = shards
         # Read before the ledger, which is therefore never behind it.
@@ -151,7 +148,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         otherwise than the store, and of Pods that are about to be given up or may live on: a stale view of
         any of them must start, record and delete nothing."""
         # The belief of the plan, kept before the first await: the store may be newer afterwards.
-        believed = {name: self._nodes.get(name) for name in doubtful(snapshot, plan)}
+        believed = {name: self._watched.nodes.get(name) for name in doubtful(snapshot, plan)}
         state = self._state(snapshot)
         unsure = dict(state.creation.unsure) if plan.launch.starts else {}
         hidden = unlisted(snapshot, plan) | {name: uid for uid, name in unsure.items()}
@@ -244,7 +241,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 spec, revision=revision, rules=rules, pod_cost=cost, turn=turn, template_error=None
             )
         if changed or spec.rules.costly:  # events do not compute costly eligibility
-            await cache_eligibility(spec.rules, list(self._nodes.values()))
+            await cache_eligibility(spec.rules, list(self._watched.nodes.values()))
         if not invalid and spec.template_error is None and not spec.check_in(time.monotonic()):
             spec = replace(spec, template_error=await self._check_template(task, revision))
         return spec, former
@@ -253,12 +250,12 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         """Whether the API server has the node as it was believed; if not, the store knows from now on."""
         found: WireNode | None = await or_none(self._client.get(f"/api/v1/nodes/{name}", WireNode))
         record = found.record() if found is not None else None
-        if _identity(believed) == _identity(self._own(record) if record is not None else None):
+        if _identity(believed) == _identity(self._watched.own(record) if record is not None else None):
             return True
         if found is not None and record is not None:
-            self._node_store.observe_write(record, int(found.metadata.resource_version))
+            self._watched.node_store.observe_write(record, int(found.metadata.resource_version))
         elif believed is not None:
-            self._node_store.observe_delete(("", name), believed.uid)
+            self._watched.node_store.observe_delete(("", name), believed.uid)
         return False
 
     def _snapshot(self, task: DaemonTask, state: TaskState, ledger: Ledger, invalid: str) -> Snapshot:
@@ -270,8 +267,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             task=task,
             revision=spec.revision,
             eligibility_rules=spec.rules,
-            nodes=self._nodes,
-            pods=state.with_ended(pods, self._nodes),
+            nodes=self._watched.nodes,
+            pods=state.with_ended(pods, self._watched.nodes),
             ledger=ledger,
             now=now,
             invalid=invalid,
@@ -283,12 +280,12 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             refused=pacing.refused_pods.by_node,
             refused_until=pacing.refused_pods.until,
             gates=state.gates,
-            drains=state.drains,
-            cordons=state.cordons,
-            unreleased=state.unreleased.by_node,
+            drains=state.drains.views,
+            cordons=state.drains.cordons,
+            unreleased=state.drains.unreleased.by_node,
             undeletable=deletions.undeletable,
             unplaced=order.unplaced,
-            absence=state.absence.look(state.ledger.loaded.node_names, self._nodes, now, self._scale),
+            absence=state.absence.look(state.ledger.loaded.node_names, self._watched.nodes, now, self._scale),
             scale=self._scale,
             token=uuid.uuid4().hex[:TOKEN],
             unstarted=state.ledger.unstarted,
@@ -311,7 +308,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             return None
 
     def _state(self, snapshot: Snapshot) -> TaskState:
-        return self._task_states.of(_key(snapshot), snapshot.task.metadata.uid)
+        return self._watched.task_states.of(_key(snapshot), snapshot.task.metadata.uid)
 
 
 async def _load_ledger(shards: Shards, task: DaemonTask) -> bool:

@@ -65,12 +65,12 @@ class CordonControl:
         names, now = {start.node_name for start in starts}, time.time()
         await self._settle(state, names)
         if not starts:
-            return now + self._scale if state.cordons.unsure else 0.0
-        if now < state.cordons.until:
-            return state.cordons.until
+            return now + self._scale if state.drains.cordons.unsure else 0.0
+        if now < state.drains.cordons.until:
+            return state.drains.cordons.until
         if (missing := await self._missing_right()) is not None:
             return self._not_cordoned(state, missing)
-        state.cordons = replace(state.cordons, denied=False)
+        state.drains.cordons = replace(state.drains.cordons, denied=False)
         encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
 
         async def one(start: Start) -> None:
@@ -79,14 +79,16 @@ class CordonControl:
                 await self._cordon(snapshot, node, state)
 
         await run_all(one(start) for start in starts)
-        return max(state.cordons.until, now + self._scale) if state.cordons.message else 0.0
+        return max(state.drains.cordons.until, now + self._scale) if state.drains.cordons.message else 0.0
 
     async def denied(self, state: TaskState) -> bool:
         """After a refusal: whether the operator lacks a right to drain. Then its nodes are given back."""
         self._known = 0.0
         missing = await self._missing_right()
-        state.cordons = replace(state.cordons, denied=missing is not None and missing.startswith(_LACKS))
-        return state.cordons.denied
+        state.drains.cordons = replace(
+            state.drains.cordons, denied=missing is not None and missing.startswith(_LACKS)
+        )
+        return state.drains.cordons.denied
 
     async def _is_admissible(
         self, snapshot: Snapshot, encoder: PodEncoder, start: Start, state: TaskState
@@ -111,8 +113,8 @@ class CordonControl:
             found: WireNode = await self._client.patch(_path(node), body, WireNode)
         except ApiError as error:
             if not error.not_executed:
-                unsure = {**state.cordons.unsure, node.uid: (node.name, version)}
-                state.cordons = replace(state.cordons, unsure=unsure)
+                unsure = {**state.drains.cordons.unsure, node.uid: (node.name, version)}
+                state.drains.cordons = replace(state.drains.cordons, unsure=unsure)
             elif await self._was_another(node, error):
                 self._settled(state, node.uid)
                 state.creation.again = True
@@ -124,17 +126,19 @@ class CordonControl:
         self._observe(found)
         state.order.deprioritised.pop(node.uid, None)
         self._settled(state, node.uid)
-        state.cordons = replace(state.cordons, message="", times=0, until=0.0)
+        state.drains.cordons = replace(state.drains.cordons, message="", times=0, until=0.0)
 
     def _not_cordoned(self, state: TaskState, message: str) -> float:
         until = time.time() + FIRST_WAIT * self._scale
-        state.cordons = replace(state.cordons, message=message, times=state.cordons.times + 1, until=until)
+        state.drains.cordons = replace(
+            state.drains.cordons, message=message, times=state.drains.cordons.times + 1, until=until
+        )
         return until
 
     async def _settle(self, state: TaskState, asked: Iterable[str]) -> None:
         """Look whether cordons without an answer were executed, or no longer can be. One that is asked for
         again settles itself: of two requests with one resourceVersion the API server executes one."""
-        for uid, (name, version) in state.cordons.unsure.items():
+        for uid, (name, version) in state.drains.cordons.unsure.items():
             if name in asked:
                 continue
             try:
@@ -148,8 +152,8 @@ class CordonControl:
                 self._settled(state, uid)
 
     def _settled(self, state: TaskState, uid: str) -> None:
-        left = {node: at for node, at in state.cordons.unsure.items() if node != uid}
-        state.cordons = replace(state.cordons, unsure=left)
+        left = {node: at for node, at in state.drains.cordons.unsure.items() if node != uid}
+        state.drains.cordons = replace(state.drains.cordons, unsure=left)
 
     async def _missing_right(self) -> str | None:
         """The right that the operator lacks; None: it may drain. Without an answer nothing is cordoned."""
@@ -184,10 +188,12 @@ class CordonControl:
                 if await self._was_another(node, error):
                     again = True
                 else:
-                    state.unreleased.add(node.uid, error.message or str(error), time.time(), self._scale)
+                    state.drains.unreleased.add(
+                        node.uid, error.message or str(error), time.time(), self._scale
+                    )
                     logger.warning("node %s stays cordoned: %s", node.name, error)
                 return
-            state.unreleased.forget(node.uid)
+            state.drains.unreleased.forget(node.uid)
 
         await self._each(nodes, one)
         return again

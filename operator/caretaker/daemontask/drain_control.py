@@ -74,7 +74,7 @@ class DrainControl:
     async def drain(self, snapshot: Snapshot, reports: Sequence[NodeReport], state: TaskState) -> Drained:
         """Look at the first of these nodes, and evict their Pods."""
         clock, turn = time.monotonic(), asyncio.Semaphore(CONCURRENCY)
-        moments = [view.next for view in state.drains.values()]
+        moments = [view.next for view in state.drains.views.values()]
         if clock < self._turn:
             moments += [time.time() + self._turn - clock] if reports else []
             return Drained(min(moments, default=0.0))
@@ -87,8 +87,8 @@ class DrainControl:
         most = EVICTIONS // max(len(looked), 2)
         self._turn = clock + self._scale * len(looked) / LOOKS
         views = await run_all(one(report) for report in looked)
-        state.drains.update((report.node.uid, view) for report, view in zip(looked, views, strict=True))
-        moments = [view.next for view in state.drains.values()]
+        state.drains.views.update((report.node.uid, view) for report, view in zip(looked, views, strict=True))
+        moments = [view.next for view in state.drains.views.values()]
         if len(reports) > LOOKS:
             moments.append(time.time() + self._scale)
         return Drained(min(moments, default=0.0), any(view.empty for view in views))
@@ -98,7 +98,7 @@ class DrainControl:
     ) -> DrainView:
         """The node as it is now."""
         node, run, now = report.node, report.decision.drain, time.time()
-        before = continued(state.drains, report, now)
+        before = continued(state.drains.views, report, now)
         view, wait = (
             DrainView(node.cordon, run, now, now, now),
             next_wait(before, moved=False, scale=self._scale),

@@ -130,6 +130,21 @@ class Deletions(msgspec.Struct):
     ended: dict[str, Pod] = {}  # UID -> Pod that was seen to end and is gone, but not recorded yet
 
 
+class Drains(msgspec.Struct):
+    """The nodes that spec.drain cordons and drains."""
+
+    views: dict[str, DrainView] = {}  # node UID -> how far it is drained
+    cordons: Cordons = Cordons()  # those that could not be set
+    unreleased: RefusedPods = msgspec.field(default_factory=RefusedPods)  # nodes that keep the cordon
+
+    def forget(self, node_uid: str) -> None:
+        """Drop the state of a node."""
+        self.unreleased.forget(node_uid)
+        self.views.pop(node_uid, None)
+        unsure = {uid: at for uid, at in self.cordons.unsure.items() if uid != node_uid}
+        self.cordons = msgspec.structs.replace(self.cordons, unsure=unsure)
+
+
 class TaskState:
     """One task, by UID."""
 
@@ -141,9 +156,7 @@ class TaskState:
         self.ledger = LedgerSession({} if unstarted is None else unstarted)
         self.pacing = Pacing()
         self.gates = GatePacing()
-        self.unreleased = RefusedPods()  # nodes that keep the cordon of spec.drain
-        self.drains: dict[str, DrainView] = {}  # node UID -> how far it is drained
-        self.cordons = Cordons()  # those that could not be set
+        self.drains = Drains()
         self.creation = Creation()
         self.order = Order()
         self.deletions = Deletions()
@@ -243,10 +256,7 @@ class TaskState:
         ):
             table.pop(node.uid, None)
         self.pacing.refused_pods.forget(node.uid)
-        self.unreleased.forget(node.uid)
-        self.drains.pop(node.uid, None)
-        unsure = {uid: at for uid, at in self.cordons.unsure.items() if uid != node.uid}
-        self.cordons = msgspec.structs.replace(self.cordons, unsure=unsure)
+        self.drains.forget(node.uid)
         self._forget_conflicts((node.uid,))
         deletions.ended = {uid: pod for uid, pod in deletions.ended.items() if pod.node_uid != node.uid}
         self.decision_cache.forget(node.name)

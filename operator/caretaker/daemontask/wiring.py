@@ -43,14 +43,14 @@ class Targets(DaemonTaskKind):
 
     def admit(self, key: Key) -> float:
         """See PassTurn.wait()."""
-        return self._task_states.pass_turn(key).wait(time.monotonic())
+        return self._watched.task_states.pass_turn(key).wait(time.monotonic())
 
     async def gather(self, key: Key) -> Snapshot | EcsSnapshot | None:  # type: ignore[override]
         """The snapshot of the task by its target."""
         raw = await self.read(key)
         if raw is None:
             return None
-        if seconds := self._task_states.pass_turn(key).read(size_of(raw), time.monotonic()):
+        if seconds := self._watched.task_states.pass_turn(key).read(size_of(raw), time.monotonic()):
             raise Postponed(seconds)
         if has_ecs(raw):
             await self.release(key)  # of an earlier task of this name

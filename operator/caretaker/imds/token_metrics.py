@@ -86,24 +86,12 @@ def gated(inputs: StatusInput, gate: GateResult | None, *, operator: bool = True
     return msgspec.structs.replace(inputs, token_gate=gate.status, gate_problems=problems)
 
 
-class _State:
-    """The memory of a policy. `cleared`: instances that the last reading found quiet; `last`: the last
-    status, which the cluster may not have yet; `rejected`, `heard`: of canaries.
+class _Reading:
+    """A reading from `since` on, Unix seconds, up to `end`, 0 = none. `done`: groups that are read whole;
+    `tries` by instance; `asked`: metrics; `cleared`: instances that it found quiet."""
 
-    Of the reading under way: `since`, Unix seconds; `end`, to which it reads, 0 = there is none; `uses` so
-    far; `done`: groups that are read whole; `tries` by instance; `asked`: its metrics."""
-
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        self.regions: dict[str, SharedRead] = {}
-        self.canaries: dict[str, SharedRead] = {}
-        self.rejected: dict[str, tuple[float, float]] = {}
-        self.heard: dict[str, float] = {}
-        self.last: TokenGateStatus | None = None
-        self.begin(0.0, 0.0)
-
-    def begin(self, now: float, end: float) -> None:
-        self.since, self.end, self.asked = now, end, 0
+    def __init__(self, since: float = 0.0, end: float = 0.0) -> None:
+        self.since, self.end, self.asked = since, end, 0
         self.uses: dict[str, Use] = {}
         self.done: dict[Group, TokenGateGroup] = {}
         self.tries = Counter[str]()
@@ -123,6 +111,20 @@ class _State:
         self.done[group] = token_gate.group_status(group, ones, window, self.uses, self.end, quiet=quiet)
         uses = {one.instance: self.uses[one.instance] for one in ones if one.instance in self.uses}
         self.cleared |= token_gate.cleared(uses)
+
+
+class _State:
+    """The memory of a policy. `last`: the last status, which the cluster may not have yet; `rejected`,
+    `heard`: of canaries."""
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.regions: dict[str, SharedRead] = {}
+        self.canaries: dict[str, SharedRead] = {}
+        self.rejected: dict[str, tuple[float, float]] = {}
+        self.heard: dict[str, float] = {}
+        self.last: TokenGateStatus | None = None
+        self.reading = _Reading()
 
     def problem(self, regions: Iterable[str]) -> AwsError | ApiError | None:
         """Why one of these was not read."""
@@ -165,23 +167,24 @@ class TokenGates:
         days, now, seconds = mine.spec.token_gate.days, given.now, token_gate.READ_SECONDS * self._scale
         before = token_gate.anew(state.last or mine.status.token_gate, days)
         if before is None:
-            state.begin(0.0, 0.0)
-        wait, goes_on = token_gate.wait(before, now, self._scale), state.under_way(now, seconds)
-        end, groups = state.end if goes_on else token_gate.end_of(now), token_gate.by_group(given.every)
+            state.reading = _Reading()
+        wait, goes_on = token_gate.wait(before, now, self._scale), state.reading.under_way(now, seconds)
+        end = state.reading.end if goes_on else token_gate.end_of(now)
+        groups = token_gate.by_group(given.every)
         quiet = token_gate.quiet_groups(before)
         windows = {g: token_gate.window_of(ones, end, days, quiet=g in quiet) for g, ones in groups.items()}
         series = list(_series(groups, windows, end))
         due, left = bool(series) and (goes_on or not wait), list[_Series]()
         reads = due and mine.status.breaker is None
         if reads and not goes_on:
-            state.begin(now, end)
+            state.reading = _Reading(now, end)
         if due:
-            left = [one for one in series if one.of.group not in state.done]
+            left = [one for one in series if one.of.group not in state.reading.done]
         if reads:
             await self._renew(mine, state, left, end)
-            partial = {one.of.group for one in state.lacks(left)}
+            partial = {one.of.group for one in state.reading.lacks(left)}
             for group in {one.of.group for one in left} - partial:
-                state.find(group, groups[group], windows[group], quiet=group in quiet)
+                state.reading.find(group, groups[group], windows[group], quiet=group in quiet)
             left = [one for one in left if one.of.group in partial]
         problem = state.problem(one.of.region for one in (left or series))
         # The last reading of these is too old.
@@ -190,20 +193,18 @@ class TokenGates:
             for group in {one.of.group for one in left}
         }
         status = before or TokenGateStatus(days=days)
-        if reads and state.asked:
-            status, wait = (
-                TokenGateStatus(format_time(state.since), state.asked, days),
-                state.since + seconds - now,
-            )
+        if reads and state.reading.asked:
+            begun, asked = state.reading.since, state.reading.asked
+            status, wait = TokenGateStatus(format_time(begun), asked, days), begun + seconds - now
         found = token_gate.unread(groups, windows, before, refused, now + wait)
-        found |= {group: one for group, one in state.done.items() if due and group in groups}
+        found |= {group: one for group, one in state.reading.done.items() if due and group in groups}
         status = msgspec.structs.replace(status, groups=token_gate.kept(before, found, given.groups))
         state.last = status
         status = msgspec.structs.replace(status, groups=status.groups[:MAX_GROUPS])
-        held = token_gate.held_of(given.every, found, state.cleared)
+        held = token_gate.held_of(given.every, found, state.reading.cleared)
         held |= {one.instance: refused[one.group] for one in given.every if one.group in refused}
         if reads and not left:
-            state.end, state.done = 0.0, {}
+            state.reading.end, state.reading.done = 0.0, {}
         failure = await self._canaries(mine, state, given)
         wakes = [wait] if series and wait > 0 else []
         regions = {one.of.region for one in left} if reads else set[str]()
@@ -228,7 +229,7 @@ class TokenGates:
 
     async def _renew(self, mine: ParsedPolicy, state: _State, every: Sequence["_Series"], end: float) -> None:
         """Read the series that this reading has not read yet, region by region."""
-        left = state.lacks(every)
+        left = state.reading.lacks(every)
         for region in sorted({one.of.region for one in left}):
             shared = state.regions.setdefault(region, SharedRead())
             if time.monotonic() < shared.again_at:
@@ -245,7 +246,7 @@ class TokenGates:
         self, mine: ParsedPolicy, state: _State, some: Sequence["_Series"], end: float
     ) -> AwsError | None:
         """Read the series of one call. Why some are not whole; after MOST_TRIES they have no data."""
-        asked, charged = _Asked(some[0].of.region, NO_TOKEN, HOUR, some[0].start, end), state.asked
+        asked, charged = _Asked(some[0].of.region, NO_TOKEN, HOUR, some[0].start, end), state.reading.asked
         points: Mapping[str, list[tuple[float, float]]] = {}
         problems: Mapping[str, AwsError] = {}
         try:
@@ -253,12 +254,12 @@ class TokenGates:
         finally:
             for one in some:
                 name = one.of.instance
-                state.tries[name] += state.asked > charged
+                state.reading.tries[name] += state.reading.asked > charged
                 whole = name in points and name not in problems
-                if whole or state.tries[name] >= MOST_TRIES:
+                if whole or state.reading.tries[name] >= MOST_TRIES:
                     use = token_gate.use_of(one.of, points.get(name, ()), one.start, end)
                     hours = use.hours if whole else 0
-                    state.uses[name] = msgspec.structs.replace(use, hours=hours, start=one.start)
+                    state.reading.uses[name] = msgspec.structs.replace(use, hours=hours, start=one.start)
         return next(iter(problems.values()), None)
 
     # ---------------------------------------------------------------- canaries
@@ -323,7 +324,7 @@ class TokenGates:
             ScanBy="TimestampAscending",
             MaxDatapoints=MOST_DATAPOINTS,
         ):
-            state.asked += len(names) if asked.metric == NO_TOKEN else 0
+            state.reading.asked += len(names) if asked.metric == NO_TOKEN else 0
             if self._metrics is not None:
                 self._metrics.requested(len(names))
             for result in page["MetricDataResults"]:

@@ -105,14 +105,14 @@ class Passes:
     def run(self, **spec: Any) -> float:
         """Returns when to try again."""
         refused = self.state.pacing.refused_pods
-        self.state.cordons = msgspec.structs.replace(self.state.cordons, until=0.0)
+        self.state.drains.cordons = msgspec.structs.replace(self.state.drains.cordons, until=0.0)
         found = snapshot(
             task(**{"drain": Drain(), "parallelism": 1, **spec}),
             list(self.store.values()),
             refused=refused.by_node,
             refused_until=refused.until,
             deprioritised=dict(self.state.order.deprioritised),
-            cordons=self.state.cordons,
+            cordons=self.state.drains.cordons,
         )
         return asyncio.run(self.control.cordon(found, plan(found).launch.cordons, self.state))
 
@@ -141,10 +141,10 @@ def test_without_a_right_nothing_is_cordoned_and_the_right_is_named(right: str, 
     of.server.rights[right] = False
     assert of.run()
     assert not of.cordoned
-    assert words in of.state.cordons.message
+    assert words in of.state.drains.cordons.message
     of.server.rights[right] = True
     of.run()
-    assert of.state.cordons.message == ""
+    assert of.state.drains.cordons.message == ""
     assert len(of.cordoned) == 1
 
 
@@ -183,14 +183,16 @@ def test_a_cordon_without_an_answer_lets_no_other_node_be_cordoned(error: ApiErr
     of.run()
     of.run()
     assert of.cordoned == [name]
-    assert not of.state.cordons.unsure
+    assert not of.state.drains.cordons.unsure
 
 
 def test_after_a_failure_the_next_cordon_waits() -> None:
     of = Passes("a", "b")
     of.server.patches = [ApiError(403, "Forbidden", "a policy keeps it")]
     until = of.run()
-    found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()), cordons=of.state.cordons)
+    found = snapshot(
+        task(drain=Drain(), parallelism=1), list(of.store.values()), cordons=of.state.drains.cordons
+    )
     assert asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state)) == until
     assert not of.cordoned
 
@@ -202,13 +204,13 @@ def test_the_late_request_is_dead_once_the_node_was_written_by_others() -> None:
     (name, body) = of.server.late[0]
     of.server.reads = ApiError(503)
     of.run(suspend=True)
-    assert of.state.cordons.unsure
+    assert of.state.drains.cordons.unsure
     of.server.reads = None
     of.run(suspend=True)
-    assert of.state.cordons.unsure, "as it was: the request may still come"
+    assert of.state.drains.cordons.unsure, "as it was: the request may still come"
     of.server.nodes[name]["version"] = 9
     of.run(suspend=True)
-    assert not of.state.cordons.unsure
+    assert not of.state.drains.cordons.unsure
     with pytest.raises(ApiError):
         of.server.execute(name, body)
 
@@ -217,7 +219,7 @@ def test_a_node_whose_cordon_is_refused_goes_behind_the_others_and_is_told() -> 
     of = Passes("a", "b")
     of.server.patches = [ApiError(403, "Forbidden", "a policy keeps it")]
     of.run()
-    assert "a policy keeps it" in of.state.cordons.message
+    assert "a policy keeps it" in of.state.drains.cordons.message
     assert not of.state.creation.refusal, "no Pod was refused"
     of.run()
     assert of.cordoned == [name for name in ("a", "b") if name != of.server.late[0][0]]
@@ -273,9 +275,9 @@ def test_an_uncordon_that_is_refused_is_told_and_holds_up_no_other() -> None:
     nodes = list(of.store.values())
     asyncio.run(of.control.release(nodes, of.state))
     assert of.cordoned == [nodes[0].name]
-    assert list(of.state.unreleased.by_node) == [nodes[0].uid]
+    assert list(of.state.drains.unreleased.by_node) == [nodes[0].uid]
     asyncio.run(of.control.release(nodes[:1], of.state))
-    assert (of.cordoned, dict(of.state.unreleased.by_node)) == ([], {})
+    assert (of.cordoned, dict(of.state.drains.unreleased.by_node)) == ([], {})
 
 
 @pytest.mark.parametrize("task_lives", [True, False])
@@ -300,12 +302,12 @@ def test_a_right_that_is_missing_at_an_eviction_is_looked_for_again() -> None:
     assert asyncio.run(of.control.denied(of.state)) is False
     of.server.rights["create"] = False
     assert asyncio.run(of.control.denied(of.state)) is True
-    assert of.state.cordons.denied
+    assert of.state.drains.cordons.denied
     of.server.rights["create"] = True
     of.server.nodes["a"].update(mark="", unschedulable=False, version=9)
     of.store.observe_write(of.server.wire("a").record(), 9)
     of.run()
-    assert (of.state.cordons.denied, of.cordoned) == (False, ["a"])
+    assert (of.state.drains.cordons.denied, of.cordoned) == (False, ["a"])
 
 
 def test_rights_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +330,7 @@ def test_a_webhook_that_answers_409_refuses_the_cordon() -> None:
     of = Passes("a")
     of.server.patches = [ApiError(409, "Conflict", 'admission webhook "w" denied the request: no')]
     of.run()
-    assert "admission webhook" in of.state.cordons.message
+    assert "admission webhook" in of.state.drains.cordons.message
     assert not of.state.creation.again
 
 
@@ -348,8 +350,8 @@ def apply(of: Passes) -> Outcome:
     found = snapshot(
         task(drain=Drain(), parallelism=1),
         list(of.store.values()),
-        drains=dict(of.state.drains),
-        cordons=of.state.cordons,
+        drains=dict(of.state.drains.views),
+        cordons=of.state.drains.cordons,
         now=time.time(),
     )
     return asyncio.run(applier.apply(found, plan(found), of.state))

@@ -80,7 +80,7 @@ async def test_of_many_pods_some_are_evicted_in_a_pass() -> None:
 async def test_a_refusal_names_the_pod_and_the_disruption_budget() -> None:
     refusal = ApiError(429, "TooManyRequests", "Cannot evict pod", causes=(("", BUDGET),))
     state = await looked(Api(1, refusal), 1)
-    (view,) = state.drains.values()
+    (view,) = state.drains.views.values()
     assert (view.empty, view.message) == (False, f"Pod n/p0 stays: {BUDGET}")
     assert not view.fault
 
@@ -93,7 +93,7 @@ async def test_a_refusal_names_the_pod_and_the_disruption_budget() -> None:
     ],
 )
 async def test_a_pod_that_is_not_there_is_no_refusal(error: ApiError) -> None:
-    (view,) = (await looked(Api(1, error), 1)).drains.values()
+    (view,) = (await looked(Api(1, error), 1)).drains.views.values()
     assert "stays" not in view.message
     assert view.next > NOW
 
@@ -111,10 +111,10 @@ class Node:
     async def look(self, seconds: float) -> DrainView:
         self.now += seconds
         of = node("n", unschedulable=True, cordon=MARK)
-        found = snapshot(self.task, [of], now=self.now, drains=dict(self.state.drains))
+        found = snapshot(self.task, [of], now=self.now, drains=dict(self.state.drains.views))
         self.control._turn = 0.0
         await self.control.drain(found, plan(found).drains, self.state)
-        return self.state.drains[of.uid]
+        return self.state.drains.views[of.uid]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,9 @@ async def test_at_the_deadline_nothing_more_is_evicted_and_the_last_refusal_is_t
     await on.look(30)
     seen = await on.look(30)
     assert (len(on.api.evicted), BUDGET in seen.message) == (2, True)
-    made = planned(on.task, [node("n", unschedulable=True, cordon=MARK)], now=on.now, drains=on.state.drains)
+    made = planned(
+        on.task, [node("n", unschedulable=True, cordon=MARK)], now=on.now, drains=on.state.drains.views
+    )
     assert made.records["n"].reason == "DrainTimeout"
 
 
@@ -214,7 +216,7 @@ async def test_a_fault_fails_no_attempt_however_short_its_time_is(
     seen = await on.look(0)
     for _ in range(20):
         of = node("n", unschedulable=True, cordon=MARK)
-        made = planned(on.task, [of], now=on.now, drains=on.state.drains)
+        made = planned(on.task, [of], now=on.now, drains=on.state.drains.views)
         assert not made.records
         seen = await on.look(max(seen.next - on.now, 0.0))
         assert (seen.fault, seen.denied) != ("", False)
@@ -233,7 +235,9 @@ async def test_a_webhook_that_answers_429_is_a_refusal(monkeypatch: pytest.Monke
     assert (seen.fault, "evacuation" in seen.message) == ("", True)
     for _ in range(2):
         await on.look(30)
-    made = planned(on.task, [node("n", unschedulable=True, cordon=MARK)], now=on.now, drains=on.state.drains)
+    made = planned(
+        on.task, [node("n", unschedulable=True, cordon=MARK)], now=on.now, drains=on.state.drains.views
+    )
     assert "evacuation" in made.records["n"].message
 
 
@@ -246,5 +250,7 @@ async def test_answers_of_overload_to_evictions_stop_the_clock_for_a_bounded_tim
     while seen.fault or seen.looked < seen.first + 60:
         seen = await on.look(30)
     assert 660 <= on.now - NOW <= 750
-    made = planned(on.task, [node("n", unschedulable=True, cordon=MARK)], now=on.now, drains=on.state.drains)
+    made = planned(
+        on.task, [node("n", unschedulable=True, cordon=MARK)], now=on.now, drains=on.state.drains.views
+    )
     assert "come back later" in made.records["n"].message
