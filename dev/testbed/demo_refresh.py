@@ -113,7 +113,7 @@ async def _show(stage: Stage, place: _Place) -> str:
     found = await stage.admin.wait_for(url, lambda r: _condition(r, "CostEstimated"), STEP_SECONDS)
     cost = found["status"]["cost"]["refreshCost"]
     stage.say(
-        f"CloudWatch counts {COUNTED} objects in {BUCKET}: a refresh of everything would cost at most"
+        f"CloudWatch counts {COUNTED} objects in {BUCKET}: a refresh of everything would cost about"
         f" ${cost} (spec.cost, caretaker status); this one listed {len(folders)} folders"
     )
     return f"{OBJECTS} events, 1 refresh of {len(folders)} folders, listing fresh"

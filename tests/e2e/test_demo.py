@@ -236,7 +236,7 @@ def test_it_shows_every_step_and_stays_up_when_asked(whole: tuple[Demo, Started]
     assert re.search(r"node-20 joined: its pod was there (\d+|less than 5) ms after it was Ready", text)
     assert "it ran again (2 runs), the other 20 nodes did not" in text
     assert "emptied, run and uncordoned; at least 2 replicas of web ran throughout" in text
-    assert "a refresh of everything would cost at most $0.0012 (spec.cost, caretaker status)" in text
+    assert "a refresh of everything would cost about $0.0013 (spec.cost, caretaker status)" in text
     assert re.search(r"mode Audit, nothing is changed: 21 of 21 node\(s\) differ", text)
     assert re.search(r"18 instances of apps have hop limit 2, 2 of builders have 3", text)
     slow, quick = re.search(r"changed by 21 calls, (\d.*) s -> (\d+) ms in a pod", text).groups()  # type: ignore[union-attr]
