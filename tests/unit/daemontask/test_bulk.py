@@ -1,6 +1,7 @@
 """Pods of a large template are created slowly, and hold up no other namespace."""
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -490,7 +491,7 @@ async def test_all_that_authors_write_counts_before_anything_is_done_with_it(
 ) -> None:
     class Reads(Targets):
         def __init__(self) -> None:
-            self._task_states = TaskStates()
+            self._watched: Any = SimpleNamespace(task_states=TaskStates())
 
         async def read(self, key: Key) -> RawTask | None:  # noqa: ARG002
             meta = msgspec.structs.replace(META, **marks)
