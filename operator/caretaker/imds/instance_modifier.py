@@ -191,6 +191,7 @@ class InstanceModifier:
     def _first(self, state: PolicyState, instance: str) -> None:
         """Change this instance next: an accepted change proves more than a dry run."""
         state.permission.first.add(instance)
+        state.permission.allowed.add(instance)
         if (attempt := state.attempts.get(instance)) is not None and not attempt.fighting:
             state.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
 
@@ -225,7 +226,8 @@ class InstanceModifier:
     def note(self, state: PolicyState, enforced: Enforced, instances: Collection[str]) -> None:
         """Take over the plan's attempts. `instances`: of all nodes."""
         if enforced.closed:
-            state.failures, state.permission.denied = [], ("", "")
+            state.failures = []
+            state.permission.closed()
         for instance, attempt in enforced.attempts.items():
             if attempt.failures > state.attempts.get(instance, NEW).failures:
                 state.failed(instance, attempt)
@@ -297,7 +299,7 @@ class InstanceModifier:
             return
         self._metrics.changed("Changed")
         state.failures, state.unseen = [], True
-        state.permission.accepted()
+        state.permission.accepted(write.instance)
         state.keep(write.instance, sent(attempt, now, write.options))
         state.changed[write.instance] = time.time()
         state.landing.add(write.instance)
@@ -342,14 +344,16 @@ class InstanceModifier:
     async def _denied(
         self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey, error: AwsError
     ) -> None:
-        """The denial may be due to the tags of this instance: then the others go on. If EC2 allows the dry
-        run of the same call, retries would never end: then the breaker opens."""
+        """The denial may be due to the tags of this instance: then the others go on. The breaker opens if EC2
+        denies the change after an allowed dry run: retries would never end."""
         permission = state.permission
         if permission.missing:
             return
         if await self._dry_run(mine, write, target, sure=True) is None:
-            why = f"EC2 denied the change although it had allowed the dry run: {error}"
-            permission.denied = (write.instance, why)
+            if write.instance in permission.allowed:
+                why = f"EC2 denied the change although it had allowed the dry run: {error}"
+                permission.denied = (write.instance, why)
+            permission.allowed.add(write.instance)
         elif permission.refuses(write.instance):
             permission.asked(mine.meta.generation, refused(error), self._now())
 

@@ -254,6 +254,21 @@ async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_tol
     assert state.permission.refused is None
 
 
+async def test_a_permission_that_arrives_before_the_dry_run_opens_no_breaker(clock: Clock) -> None:
+    world = World()
+    world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: None)
+    state = await world.send(1)
+    assert (state.permission.denied, state.permission.missing) == (("", ""), False)
+    world.ec2.answer = lambda _: None
+    state = await world.send(1)
+    assert len(world.ec2.sent) == 2
+    world.ec2.answer = lambda _: DENIED
+    state = await world.send(1)
+    assert state.permission.denied == ("", ""), "an accepted change ends what was allowed before it"
+    state = await world.send(1)
+    assert state.permission.denied[0] == "i-0"
+
+
 async def test_only_ec2s_own_permission_tells_that_a_denied_change_would_be_allowed(clock: Clock) -> None:
     world = World()
     world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: REFUSED)
