@@ -46,10 +46,9 @@ PYTEST_ARGS ?=
 # Of `make integration`; the same tests take longer in `make slow`.
 SOAK_MINUTES ?= 0.15
 HOPLAB_ARGS ?=
-# Integration tests wait more than they compute: several control planes side by side, a file of tests on each.
-# In order: an operator that a folder shares watches all namespaces, and must not outlast its folder. The long
-# files come first, so that the workers end together.
-WORKERS ?= 8
+# Integration tests wait more than they compute: several control planes side by side, a file of tests on each. More
+# than six take longer on two cores, and one takes 2 GiB of memory with what runs beside it.
+WORKERS ?= $(shell awk '/^MemTotal/ {n = int($$2 / 2097152); print (n < 2 ? 2 : (n > 6 ? 6 : n))}' /proc/meminfo 2>/dev/null || echo 6)
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/caretaker
 UV := $(or $(shell command -v uv 2>/dev/null),$(CACHE)/uv/bin/uv)
@@ -163,8 +162,11 @@ chart: setup ## write what follows from others: the chart's CRDs and kinds, the 
 # for their memory.
 CLUSTERS = GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20
 
-# Files run in this order, each in one worker: the longest one begins first.
-ALL_CLUSTERS := tests/integration/daemontask/test_drain.py tests/e2e $(wildcard tests/integration/test_*.py) tests/integration/s3refresh tests/integration
+# Files run in this order, each in one worker: the longest ones begin first, so that the workers end together. The
+# others follow by folder, since an operator that a folder shares watches all namespaces and ends with its folder.
+LONGEST := $(addprefix tests/,integration/imds/test_enforce.py e2e/test_s3refresh_soak.py integration/daemontask/test_drain.py \
+  integration/s3refresh/test_refresh_now.py integration/s3refresh/test_wired_targets.py integration/s3refresh/test_costs.py)
+ALL_CLUSTERS := $(LONGEST) tests/e2e $(wildcard tests/integration/test_*.py) tests/integration/s3refresh tests/integration
 
 # Components that mostly wait take with one thread each a quarter less CPU (37 -> 28 ms a second for a
 # control plane at rest).
@@ -172,8 +174,6 @@ ALL_CLUSTERS := tests/integration/daemontask/test_drain.py tests/e2e $(wildcard 
 integration: program doubles gotools ## the tests against a real control plane, but for the slow ones
 	GOMAXPROCS=1 SOAK_MINUTES=$(SOAK_MINUTES) $(CLUSTERS) -m "not slow" $(ALL_CLUSTERS) $(PYTEST_ARGS)
 
-# More of these compute, such as crashes of 16 operators side by side.
-slow: WORKERS := 6
 .PHONY: slow
 slow: program doubles gotools ## the tests that are not in `make test`: slow ones, tooling, recipes, other projects' tools
 	@$(PYTHON) -m gotools cosign krew oras registry >/dev/null

@@ -42,6 +42,8 @@ from caretaker.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+# Of Lease times and the timeouts of writes: with shorter ones a busy machine costs a leader its Lease.
+MIN_LEASE_SCALE: Final = 0.4
 DRAIN_SECONDS: Final = 4.0  # with the Lease's release, kopf's thread and HTTP below the 10 s of a clean stop
 STUCK_SECONDS: Final = 180.0  # well above the longest step of a reflector: 70 s, see ReflectorOptions
 
@@ -172,11 +174,13 @@ class Leadership:
 
 
 class App:
-    """The operator; run() ends on SIGTERM or SIGINT. `scale`: factor on backoffs, floors and Lease times."""
+    """The operator; run() ends on SIGTERM or SIGINT. `scale`: factor on backoffs, floors and, down
+    to MIN_LEASE_SCALE, on Lease times."""
 
     def __init__(self, settings: Settings, client: KubeClient, scale: float = 1.0) -> None:
         self._settings = settings
         self._scale = scale
+        self._lease_scale = max(scale, MIN_LEASE_SCALE)
         self._client = client
         self._metrics: Metrics = create_metrics(__version__)
         self._lag = LoopLag(self._metrics)
@@ -204,7 +208,7 @@ class App:
         self._lease = self._make_lease()
         client.guard = self._aws.hooks.guard = self._lease.guard
         if settings.leader_elect:
-            client.write_seconds *= scale  # a write must end before the Lease may
+            client.write_seconds *= self._lease_scale  # a write must end before the Lease may
         client.observe = self._metrics.api.request
         client.permissions.on_change = self._permission
         self._stopping = asyncio.Event()
@@ -291,7 +295,7 @@ class App:
     def _make_aws(self) -> Aws:
         settings, seconds = self._settings, Options()
         # A write must end before the Lease may.
-        scale = self._scale if settings.leader_elect else 1.0
+        scale = self._lease_scale if settings.leader_elect else 1.0
         made = Aws(
             Options(
                 instance_identity=settings.aws_instance_identity,
@@ -313,7 +317,7 @@ class App:
             self._client,
             (settings.operator_namespace, settings.lease_name),
             settings.identity,
-            LeaseTimes().scaled(self._scale),
+            LeaseTimes().scaled(self._lease_scale),
         )
 
     def _permission(self, verb: str, resource: str, missing: bool) -> None:

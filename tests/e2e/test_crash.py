@@ -23,7 +23,7 @@ from testing.rollouts import Rollouts, rollouts, together
 from testing.schedules import AT, YEARLY, last_seen_years_ago, this_year
 
 NODES = 8
-ELECT_SCALE = 0.25
+ELECT_SCALE = 0.4
 When = Literal["before", "after"]
 
 

@@ -20,6 +20,7 @@ from testing.faults import LoseReply, Match
 
 # A third of the real times. The API server stores whole seconds.
 DURATION, DEADLINE, RETRY = 5.0, 3.0, 0.6
+REAL_TIMES = 15.0, 10.0, 2.0
 LATENCY = 2.0  # what a loaded machine may add
 
 PROCESS = """
@@ -50,7 +51,7 @@ class Candidate:
     """A lease that is stood for, and what it was told."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str, *, real_times: bool = False) -> None:
-        times = (15.0, 10.0, 2.0) if real_times else (DURATION, DEADLINE, RETRY)
+        times = REAL_TIMES if real_times else (DURATION, DEADLINE, RETRY)
         self.lease = Lease(client, (namespace, "caretaker"), name, LeaseTimes(*times))
         self.client = client
         client.guard = self.lease.guard
@@ -195,13 +196,13 @@ async def test_lost_answers_cost_no_leadership(cluster: ACluster, namespace: str
     try:
         async with (
             await KubeClient.connect(str(proxy.write_kubeconfig(tmp_path / "proxied"))) as through,
-            candidates(lambda: Candidate(through, namespace, "a")) as (a,),
+            candidates(lambda: Candidate(through, namespace, "a", real_times=True)) as (a,),
         ):
             rule = proxy.add(Match(verb="patch", resource="leases", times=3), LoseReply())
             await asyncio.to_thread(rule.wait, 3)
-            await asyncio.sleep(2 * RETRY)
+            await asyncio.sleep(2 * REAL_TIMES[2])
             assert a.lease.held
             assert not a.stopped.is_set()
-            a.lease.guard(DURATION - 2 * RETRY - 1)
+            a.lease.guard(DURATION)
     finally:
         await asyncio.to_thread(proxy.stop)

@@ -69,7 +69,7 @@ class OperatorProcess:
     kubeconfig  in its place, if there is one, that of the suite's operators (suiterole)
     name        the identity among replicas, and the prefix of failure messages
     namespace   watch this one only; None = all
-    time_scale  factor on backoffs, floors and lease times
+    time_scale  factor on backoffs, floors and, from 0.4 on, Lease times
     skew        seconds that its wall clock is ahead; not forked if any
     allowed     regular expressions of log lines that may hold a Traceback
     exit_seconds  how long it may take to exit after SIGTERM

@@ -2,7 +2,8 @@
 
     python -P pace.py SCALE SKEW run --leader-elect=false
 
-SCALE: factor on the operator's backoffs, floors and Lease times. SKEW: seconds that its wall clock is ahead.
+SCALE: factor on the operator's backoffs, floors and, from 0.4 on, Lease times. SKEW: seconds that its wall
+clock is ahead.
 """
 
 import sys

@@ -342,16 +342,19 @@ async def test_each_group_and_each_change_has_its_own_canary(fleet: Fleet) -> No
 
 
 async def test_while_a_changed_node_is_not_ready_nothing_is_changed(fleet: Fleet, admin: Admin) -> None:
-    await fleet.add(16, options=SLOW)  # most are left when the node is not Ready, on a busy machine too
+    await fleet.add(16, options=SLOW)
     canary = {"instances": 1, "soak": "20s"}
     safety = {**OPEN, "canary": canary, "maxChangesPerMinute": 1}
     policy = await fleet.create(mode="Enforce", options=RAISE, safety=safety)
     await until(lambda: len(fleet.modified()) >= 2)
+    # Until the node is not Ready, no other is changed, however long a busy machine takes.
+    fleet.control.fault("refuse", operation=MODIFY, count=None, code="IncorrectInstanceState")
     found = await policy.when(lambda f: f["status"].get("changed"))
     one = found["status"]["changed"][0]["instances"][-1]
     await make_not_ready(admin, one["node"])
     told = await policy.condition("Ready", "False", "NodeNotReady")
     assert one["node"] in told["message"]
+    fleet.control.clear_faults()
     sent = len(fleet.modified())
     await policy.edit(resyncInterval="1m", safety={**safety, "maxChangesPerMinute": 60})
     await policy.when(lambda f: f["status"]["observedGeneration"] == f["metadata"]["generation"])

@@ -13,12 +13,14 @@ from awsdoubles.cloudwatch.server import CloudWatch
 from awsdoubles.gateway.server import StorageGateway
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
+from testing import refreshing
 from testing.aws import Aws
 from testing.cli import Cli
 from testing.operator import OperatorProcess
 from testing.refreshing import PLURAL, Refresh, Refreshing, condition, operator
 
 DAY = 24 * 3600
+SCALE = 0.05  # a minute is 3 s
 MILLION = "a refresh of everything costs an estimated 0.4050 for 1000000 objects"
 
 
@@ -32,7 +34,7 @@ async def process(
     cluster: Cluster, namespace: str, tmp_path: Path, env: dict[str, str]
 ) -> AsyncIterator[OperatorProcess]:
     """An operator that calls the doubles in place of AWS itself: no endpoint is the spec's."""
-    made = operator(cluster.kubeconfig, tmp_path, env, namespace=namespace)
+    made = operator(cluster.kubeconfig, tmp_path, env, namespace=namespace, time_scale=SCALE)
     try:
         yield made.start()
     finally:
@@ -45,7 +47,7 @@ async def process(
 async def place(
     admin: Admin, namespace: str, aws: Aws, storage_gateway: StorageGateway, process: OperatorProcess
 ) -> AsyncIterator[Refreshing]:
-    made = Refreshing(admin, namespace, aws, storage_gateway.control)
+    made = Refreshing(admin, namespace, aws, storage_gateway.control, scale=SCALE)
     yield made
     await made.clear()
 
@@ -77,7 +79,10 @@ async def watched(place: Refreshing, name: str = "r", **spec: Any) -> tuple[Refr
     source = place.aws.source()
     share = place.share(source.bucket)
     arns = {"storageGateway": {"shares": {"fileShareARNs": [share]}}}
-    return await place.create(source.queue, name, target=arns, **spec), share, source.bucket
+    # A receive of a killed operator that still waited would hide the next message.
+    sqs = refreshing.sqs(source.queue, waitTime="0s")
+    made = await place.create(source.queue, name, source={"sqs": sqs}, target=arns, **spec)
+    return made, share, source.bucket
 
 
 async def test_cloudwatch_is_asked_once_a_day_also_after_kills_and_not_without_spec_cost(
@@ -117,7 +122,7 @@ async def test_an_operator_that_dies_at_a_call_asks_again_after_a_backoff(
     place: Refreshing, process: OperatorProcess, cloudwatch: CloudWatch
 ) -> None:
     """Neither never nor at once: a call that failed is on record."""
-    cloudwatch.control.fault("delay", seconds=30)
+    cloudwatch.control.fault("delay", seconds=6)
     resource, share, bucket = await watched(place, cost={})
     put(cloudwatch, bucket, 1_000_000)
     await place.until(lambda: bool(cloudwatch.control.calls()), "CloudWatch is asked")
@@ -130,7 +135,7 @@ async def test_an_operator_that_dies_at_a_call_asks_again_after_a_backoff(
     found = await resource.when(answered)
     assert is_true(found, "Estimated")
     first, second = cloudwatch.control.calls()
-    assert second["at"] - first["at"] >= 5, "a minute, in this time scale"
+    assert second["at"] - first["at"] >= 50 * SCALE
 
 
 async def test_a_cloudwatch_that_refuses_delays_no_refresh_and_is_asked_again(
