@@ -28,6 +28,7 @@ from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import registry
 from caretaker.s3refresh.targets.cloudfront import Invalidations
 from caretaker.s3refresh.timing import TargetTracker
+from testing.examples import examples
 from testing.s3refreshes import refresh
 
 ID: Final = "EDFDVBD6EXAMPLE"
@@ -162,7 +163,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("it waits")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(step, max_size=40),
     st.sampled_from(("Keys", "Folders", "Distribution")),
