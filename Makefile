@@ -164,8 +164,9 @@ CLUSTERS = GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loa
 
 # Files run in this order, each in one worker: the longest ones begin first, so that the workers end together. The
 # others follow by folder, since an operator that a folder shares watches all namespaces and ends with its folder.
-LONGEST := $(addprefix tests/,integration/imds/test_enforce.py e2e/test_s3refresh_soak.py integration/daemontask/test_drain.py \
-  integration/s3refresh/test_refresh_now.py integration/s3refresh/test_wired_targets.py integration/s3refresh/test_costs.py)
+LONGEST := $(addprefix tests/integration/,imds/test_enforce.py test_dist_images.py test_docs_commands.py \
+  daemontask/test_drain.py s3refresh/test_refresh_now.py s3refresh/test_wired_targets.py s3refresh/test_costs.py) \
+  $(addprefix tests/e2e/,test_demo.py test_s3refresh_soak.py test_s3refresh_crash.py test_s3refresh_replicas.py)
 ALL_CLUSTERS := $(LONGEST) tests/e2e $(wildcard tests/integration/test_*.py) tests/integration/s3refresh tests/integration
 
 # Components that mostly wait take with one thread each a quarter less CPU (37 -> 28 ms a second for a

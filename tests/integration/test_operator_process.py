@@ -213,12 +213,12 @@ async def test_it_runs_at_the_pace_and_by_the_clock_that_are_asked_for(
     cluster: Cluster, admin: Admin, namespace: str, how: dict[str, Any]
 ) -> None:
     env = {"POD_NAMESPACE": namespace}
-    process = OperatorProcess(cluster.kubeconfig, namespace=namespace, time_scale=0.2, env=env, **how)
+    process = OperatorProcess(cluster.kubeconfig, namespace=namespace, time_scale=0.4, env=env, **how)
     before = datetime.now(UTC)
     with process:
         lease = await admin.wait_for(path("leases", namespace, "caretaker"), lambda _: True)
         logged = process.wait_log(lambda entry: entry["msg"] == "leading")["ts"]
-    assert lease["spec"]["leaseDurationSeconds"] == 3
+    assert lease["spec"]["leaseDurationSeconds"] == 6
     ahead = (datetime.fromisoformat(logged) - before).total_seconds()
     assert abs(ahead - how.get("skew", 0.0)) < 100
 
