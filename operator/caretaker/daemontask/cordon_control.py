@@ -13,15 +13,16 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from caretaker.api.objects import Node, WireNode
+from caretaker.api.objects import Node
 from caretaker.daemontask.cordon import cordoning, mark_of, uncordoning
 from caretaker.daemontask.drain import FIRST_WAIT, words_of
+from caretaker.daemontask.node_client import NodeClient
 from caretaker.daemontask.pod_control import run_all
 from caretaker.daemontask.pods import PodEncoder, Start
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError, by_admission, or_none
+from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
 
@@ -50,6 +51,7 @@ class CordonControl:
     ) -> None:
         self._client = client
         self._nodes = nodes
+        self._node_client = NodeClient(client, nodes)
         self._scale = scale
         self._ended = ended if ended is not None else {}  # WatchHandlers.ended
         self._known = 0.0  # time.monotonic() until which the rights are known to be there
@@ -110,7 +112,7 @@ class CordonControl:
         version = self._version(node)
         try:
             body = cordoning(node, version, snapshot.task.metadata, time.time())
-            found: WireNode = await self._client.patch(_path(node), body, WireNode)
+            await self._node_client.patch(node, body)
         except ApiError as error:
             if not error.not_executed:
                 unsure = {**state.drains.cordons.unsure, node.uid: (node.name, version)}
@@ -123,7 +125,6 @@ class CordonControl:
             self._not_cordoned(state, f"node {node.name} cannot be cordoned: {words_of(error)}")
             logger.warning("node %s cannot be cordoned: %s", node.name, error)
             return
-        self._observe(found)
         state.order.deprioritised.pop(node.uid, None)
         self._settled(state, node.uid)
         state.drains.cordons = replace(state.drains.cordons, message="", times=0, until=0.0)
@@ -142,13 +143,11 @@ class CordonControl:
             if name in asked:
                 continue
             try:
-                found: WireNode | None = await or_none(self._client.get(f"/api/v1/nodes/{name}", WireNode))
+                found = await self._node_client.current(name, uid)
             except ApiError as error:
-                logger.warning("node %s may be cordoned and cannot be looked at: %s", name, error)
+                logger.warning("node %s may be cordoned and cannot be read: %s", name, error)
                 continue
-            if found is not None:
-                self._observe(found)
-            if found is None or int(found.metadata.resource_version) != version:
+            if found is None or found[1] != version:
                 self._settled(state, uid)
 
     def _settled(self, state: TaskState, uid: str) -> None:
@@ -223,25 +222,12 @@ class CordonControl:
         if over := self._ended.get(node.uid):
             node = replace(node, cordon=over)
         body = uncordoning(node, self._version(node), theirs=over is not None)
-        self._observe(await self._client.patch(_path(node), body, WireNode))
+        await self._node_client.patch(node, body)
 
     async def _was_another(self, node: Node, error: ApiError) -> bool:
-        """Whether the node was written meanwhile; the next plan sees it as it is."""
-        if not error.not_found and (error.status != 409 or by_admission(error)):
-            return False
-        try:
-            found: WireNode | None = await or_none(self._client.get(_path(node), WireNode))
-        except ApiError as failure:
-            logger.warning("node %s cannot be looked at: %s", node.name, failure)
-            return False
-        if found is None:
-            self._nodes.observe_delete(("", node.name), node.uid)
-        else:
-            self._observe(found)
-        return True
-
-    def _observe(self, found: WireNode) -> None:
-        self._nodes.observe_write(found.record(), int(found.metadata.resource_version))
+        """Whether the node was written meanwhile; the next plan sees it as it is. A merge patch tests nothing
+        but the version: 422 is a refusal."""
+        return error.status != 422 and await self._node_client.after(node, error) is not node
 
     def _version(self, node: Node) -> int:
         """The resourceVersion of the node as it was planned for; 1, which no node has, if it differs now."""
@@ -262,7 +248,3 @@ class CordonControl:
 
 def _state(node: Node) -> tuple[str, bool, str]:
     return node.uid, node.unschedulable, node.cordon
-
-
-def _path(node: Node) -> str:
-    return f"/api/v1/nodes/{node.name}"

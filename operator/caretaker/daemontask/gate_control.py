@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from caretaker.api.hashing import HASHED
-from caretaker.api.objects import Node, WireNode
+from caretaker.api.objects import Node
+from caretaker.daemontask.node_client import NodeClient
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pod_control import run_all
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.client import KubeClient
-from caretaker.kube.errors import ApiError, by_admission, or_none
+from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
 
 logger = logging.getLogger(__name__)
@@ -38,8 +39,7 @@ class GateControl:
         scale: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._client = client
-        self._nodes = nodes
+        self._node_client = NodeClient(client, nodes)
         self._scale = scale
         self._clock = clock
 
@@ -55,16 +55,13 @@ class GateControl:
                 if time.monotonic() > stop_at or _fails_for_all(errors, opened):
                     return False
                 try:
-                    found: WireNode = await self._client.patch(
-                        _path(node), opening(node, gate, snapshot.task.spec.rerun_on), WireNode
-                    )
+                    await self._node_client.patch(node, opening(node, gate, snapshot.task.spec.rerun_on))
                 except ApiError as error:
                     if await self._was_another(node, error):
                         return True
                     logger.warning("node %s keeps its taint: %s", node.name, error)
                     errors[node.uid] = error
                     return False
-            self._nodes.observe_write(found.record(), int(found.metadata.resource_version))
             opened[node.uid] = node.name
             return False
 
@@ -74,22 +71,10 @@ class GateControl:
 
     async def _was_another(self, node: Node, error: ApiError) -> bool:
         """Whether the node differs from the one that was decided on; the next plan sees the current one."""
-        if error.not_found:
-            self._nodes.observe_delete(("", node.name), node.uid)
-            return True
-        if error.status not in (409, 422) or by_admission(error):
-            return False
-        try:
-            found: WireNode | None = await or_none(self._client.get(_path(node), WireNode))
-        except ApiError as failure:
-            logger.warning("node %s cannot be looked at: %s", node.name, failure)
-            return False
+        found = await self._node_client.after(node, error)
         if found is None:
-            self._nodes.observe_delete(("", node.name), node.uid)
             return True
-        record = found.record()
-        self._nodes.observe_write(record, int(found.metadata.resource_version))
-        return (record.uid, record.boot_id, record.taints) != (node.uid, node.boot_id, node.taints)
+        return (found.uid, found.boot_id, found.taints) != (node.uid, node.boot_id, node.taints)
 
 
 def _fails_for_all(errors: Mapping[str, ApiError], opened: Collection[str]) -> bool:
@@ -112,7 +97,3 @@ def opening(node: Node, gate: str, rerun_on: Sequence[str] = ()) -> list[dict[st
         steps.append({"op": "test", "path": f"{at}/effect", "value": node.taints[place].effect})
         steps.append({"op": "remove", "path": at})
     return steps
-
-
-def _path(node: Node) -> str:
-    return f"/api/v1/nodes/{node.name}"
