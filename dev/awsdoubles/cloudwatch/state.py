@@ -6,12 +6,11 @@ quotas" and "Metrics retention".
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from awsdoubles import spoiled
-from awsdoubles.faults import FaultList
+from awsdoubles import faults, spoiled
 
 Json = dict[str, Any]
 
@@ -30,39 +29,19 @@ ACTIONS: Final = {
 STATISTICS: Final = ("Average", "Sum", "Minimum", "Maximum", "SampleCount")
 
 
-class FaultError(ValueError):
-    """A fault is not spelled as it should be."""
-
-
 @dataclass
-class Fault:
-    """One fault: for the next `count` calls (None = until removed), of queries for `metric`, "" for any."""
+class Fault(faults.Fault):
+    """Of queries for `metric`, "" for any."""
 
-    action: str
+    ACTIONS = ACTIONS
+    THING = "metric"
+
     metric: str = ""
-    count: int | None = 1
-    seconds: float = 0.0
     status: int = 500
     code: str = "InternalServiceFault"
-    message: str = "Service Unavailable. Please try again later."
-    member: str = ""
-    used: int = 0
-
-    def __post_init__(self) -> None:
-        if self.action not in ACTIONS:
-            raise FaultError(f"action {self.action!r} is none of {', '.join(ACTIONS)}")
-
-    def fits(self, operation: str, things: Sequence[str]) -> bool:
-        """Whether it applies to a call on these metrics."""
-        left = self.count is None or self.used < self.count
-        return left and bool(operation) and (not self.metric or self.metric in things)
-
-    def view(self) -> Json:
-        """For the control API."""
-        return asdict(self)
 
 
-class Faults(FaultList[Fault]):
+class Faults(faults.FaultList[Fault]):
     """The faults in force."""
 
 

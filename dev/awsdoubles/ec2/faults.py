@@ -4,11 +4,10 @@ Pure. Every fault that fits a call is used up by it once, so several can meet in
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from awsdoubles import spoiled
-from awsdoubles.faults import FaultList
+from awsdoubles import faults, spoiled
 
 ACTIONS: Final = {
     "refuse": "answer `code`, `message` and, if given, `status` instead of acting",
@@ -23,41 +22,24 @@ ACTIONS: Final = {
 DRY_RUN: Final = "DryRun"
 
 
-class FaultError(ValueError):
-    """A fault is not spelled as it should be."""
-
-
 @dataclass
-class Fault:
-    """One fault: for the next `count` calls (None = until removed) of `operation`, on `instance` if given;
-    with `real` for none that is a dry run."""
+class Fault(faults.Fault):
+    """Of `operation`, on `instance` if given; with `real` of none that is a dry run."""
 
-    action: str
+    ACTIONS = ACTIONS
+    THING = "instance"
+
     operation: str = "ModifyInstanceMetadataOptions"
     instance: str = ""
-    count: int | None = 1
-    seconds: float = 0.0
     code: str = "InternalError"
     status: int = 0  # 0: the code's own
     message: str = "An internal error has occurred: injected by the test."
-    member: str = ""
     real: bool = False
-    used: int = 0
-
-    def __post_init__(self) -> None:
-        if self.action not in ACTIONS:
-            raise FaultError(f"action {self.action!r} is none of {', '.join(ACTIONS)}")
 
     def fits(self, operation: str, things: Sequence[str]) -> bool:
-        """Whether it applies to a call on these instances; a dry run has DRY_RUN among them."""
-        left = self.count is None or self.used < self.count
-        left = left and not (self.real and DRY_RUN in things)
-        return left and operation == self.operation and (not self.instance or self.instance in things)
-
-    def view(self) -> dict[str, Any]:
-        """For the control API."""
-        return asdict(self)
+        """A dry run has DRY_RUN among its things."""
+        return super().fits(operation, things) and not (self.real and DRY_RUN in things)
 
 
-class Faults(FaultList[Fault]):
+class Faults(faults.FaultList[Fault]):
     """The faults in force."""

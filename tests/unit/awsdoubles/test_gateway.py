@@ -2,7 +2,8 @@
 
 import pytest
 
-from awsdoubles.gateway.faults import Fault, FaultError, Faults
+from awsdoubles.faults import FaultError
+from awsdoubles.gateway.faults import Fault, Faults
 from awsdoubles.gateway.refresh import completion, upload
 from awsdoubles.gateway.state import Refresh, World
 
