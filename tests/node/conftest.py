@@ -87,6 +87,7 @@ def _release(
         # The doubles of AWS listen on ports of their own.
         "networkPolicy": {"egress": {"extra": [{"ports": [{"port": 1024, "endPort": 65535}]}]}},
         "jobNamespaces": [NAMESPACE],
+        "drain": {"enabled": True},
     }
     with Release(node, tmp_path_factory.mktemp("release"), values) as made:
         yield made

@@ -2,18 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
 
 import pytest
 
 from caretaker.api.names import LABEL_TASK
 from realnode.kind import KindNode
-from testbed.admin import Admin, Json, path
+from testbed.admin import Admin, Json, Jsons, path
 from testbed.nodes import is_ready
 from testbed.recorder import PodRecorder
 from testing.cli import Cli
-from testing.customresource import Resource, stands
+from testing.customresource import Resource, condition, stands
 from testing.nodetasks import task
 from testing.release import DEPLOYMENT, NAMESPACE, Release, complete, kill, leader
 
@@ -31,6 +31,16 @@ FULL: Final = (
     r"s/^\(evictionPressureTransitionPeriod:\).*/\1 1s/",
 )
 TASKS: Final = path("daemontasks", "default")
+WEB: Final = {"app": "web"}
+WEBS: Final = path("deployments", "default", "web")
+BUDGET: Final = path("poddisruptionbudgets", "default", "web")
+PODS: Final = path("pods", "default")
+REPLICAS: Final = 2
+SERVE: Final = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+time.sleep(3600)
+"""
 # Of these tests, and what later ones look at.
 KEPT: Final = {"comers", "hello"}
 
@@ -191,4 +201,78 @@ async def test_the_standby_on_another_node_acts_when_the_leaders_node_hangs(
         await asyncio.to_thread(node.freeze, where, thaw=True)
     await hung.when(lambda body: stands(body, "Ready") and counts(succeeded=2)(body))
     await end(admin, hung)
+    await complete(admin)
+
+
+def available(pod: Json) -> bool:
+    """Whether it serves, and goes on to."""
+    ready = {one["type"]: one["status"] for one in pod["status"].get("conditions", ())}.get("Ready") == "True"
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def all_serve(pods: Jsons) -> bool:
+    return sum(available(pod) for pod in pods) == REPLICAS == len(pods)
+
+
+@asynccontextmanager
+async def web(admin: Admin) -> AsyncIterator[list[int]]:
+    """An application of two pods, none of which may be disrupted; how many served after each event."""
+    pod = task("web", SERVE)["spec"]["template"]["spec"]
+    spec: dict[str, Any] = {"replicas": REPLICAS, "selector": {"matchLabels": WEB}}
+    spec["template"] = {"metadata": {"labels": WEB}, "spec": pod}
+    await admin.create(path("deployments", "default"), {"metadata": {"name": "web"}, "spec": spec})
+    budget = {"minAvailable": REPLICAS, "selector": {"matchLabels": WEB}}
+    await admin.create(path("poddisruptionbudgets", "default"), {"metadata": {"name": "web"}, "spec": budget})
+    await admin.wait_for_all(PODS, all_serve, 60, labels="app=web")
+    await admin.wait_for(
+        BUDGET, lambda found: (found.get("status") or {}).get("currentHealthy") == REPLICAS, 60
+    )
+    served: list[int] = []
+
+    async def follow() -> None:
+        async with aclosing(admin.states(PODS, labels="app=web")) as states:
+            async for pods in states:
+                served.append(sum(map(available, pods.values())))  # noqa: PERF401  it never ends
+
+    following = asyncio.create_task(follow())
+    try:
+        yield served
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+        await admin.delete(WEBS)
+        await admin.delete(BUDGET)
+        await admin.wait_for_all(PODS, lambda pods: not pods, 60, labels="app=web")
+
+
+async def cordoned(admin: Admin) -> list[str]:
+    """Nodes that take no pods."""
+    found = await admin.list(path("nodes"))
+    return [one["metadata"]["name"] for one in found if one["spec"].get("unschedulable")]
+
+
+def names(pods: Jsons) -> set[str]:
+    return {pod["metadata"]["name"] for pod in pods}
+
+
+async def test_a_drain_keeps_to_a_disruption_budget_and_gives_every_node_back(
+    release: Release, node: KindNode, admin: Admin, second: str
+) -> None:
+    async with web(admin) as served:
+        before = names(await admin.list(PODS, labels="app=web"))
+        how = {"podSelector": {"matchLabels": WEB}, "gracePeriodSeconds": 5}
+        drained = await run(admin, task("budgeted", parallelism=1, drain=how))
+        held = await drained.when(
+            lambda body: "disruption budget" in condition(body, "Ready").get("message", "").lower()
+        )
+        assert held["status"].get("succeeded", 0) < REPLICAS
+        assert len(await cordoned(admin)) == 1
+        assert names(await admin.list(PODS, labels="app=web")) == before
+        assert set(served) == {REPLICAS}
+        await admin.patch(BUDGET, {"spec": {"minAvailable": REPLICAS - 1}})
+        await drained.when(lambda body: stands(body, "Ready") and counts(succeeded=2, failed=0)(body), 180)
+        assert await cordoned(admin) == []
+        assert min(served) >= REPLICAS - 1
+        assert not before & names(await admin.list(PODS, labels="app=web")), "each node was drained"
+        await end(admin, drained)
     await complete(admin)
