@@ -76,7 +76,7 @@ lint: setup ## style, types, layers and workflows
 # Two plain processes: reports from process to process, as pytest-xdist has them, cost a third of the CPU, and
 # each of its workers collects all tests.
 UNIT = $(PYTHON) -m pytest -m "not slow"
-HALF := $(addprefix tests/unit/,api aws cli daemontask kube s3refresh test_fuzz.py)
+HALF := $(addprefix tests/unit/,daemontask kube s3refresh)
 
 .PHONY: unit
 unit: setup ## the unit tests: no I/O, a minute
