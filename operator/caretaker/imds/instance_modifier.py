@@ -191,7 +191,6 @@ class InstanceModifier:
     def _first(self, state: PolicyState, instance: str) -> None:
         """Change this instance next: an accepted change proves more than a dry run."""
         state.permission.first.add(instance)
-        state.permission.allowed.add(instance)
         if (attempt := state.attempts.get(instance)) is not None and not attempt.fighting:
             state.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
 
@@ -226,8 +225,7 @@ class InstanceModifier:
     def note(self, state: PolicyState, enforced: Enforced, instances: Collection[str]) -> None:
         """Take over the plan's attempts. `instances`: of all nodes."""
         if enforced.closed:
-            state.failures = []
-            state.permission.closed()
+            state.failures, state.permission.denied = [], ("", "")
         for instance, attempt in enforced.attempts.items():
             if attempt.failures > state.attempts.get(instance, NEW).failures:
                 state.failed(instance, attempt)
@@ -267,10 +265,13 @@ class InstanceModifier:
         now = self._now()
         return open_still and permitted and fresh and self._limiter(target, now).free(now) > 0
 
-    async def _change(self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey) -> None:
+    async def _change(
+        self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey, *, again: bool = False
+    ) -> None:
+        """`again`: after a denial, since EC2 then allowed the dry run."""
         now = self._now()
         self._limiter(target, now).take(now)
-        if state.cap is not None:
+        if state.cap is not None and not again:
             state.cap.take(now)
         attempt = state.attempts.get(write.instance, NEW)
         instances = self._inventory.instances(target)
@@ -294,12 +295,16 @@ class InstanceModifier:
                 state.keep(write.instance, attempt)
                 instances.refused(write.instance)
                 self._failed(mine, state, write, target, error)
-            if error.access_denied and _ORGANIZATION not in error.message:
-                await self._denied(mine, state, write, target, error)
+            denied = error.access_denied and _ORGANIZATION not in error.message
+            if denied and again:  # retries would never end: the breaker opens
+                why = f"EC2 denied the change although it had allowed the dry run: {error}"
+                state.permission.denied = (write.instance, why)
+            elif denied and await self._allowed(mine, state, write, target):
+                await self._change(mine, state, write, target, again=True)
             return
         self._metrics.changed("Changed")
         state.failures, state.unseen = [], True
-        state.permission.accepted(write.instance)
+        state.permission.accepted()
         state.keep(write.instance, sent(attempt, now, write.options))
         state.changed[write.instance] = time.time()
         state.landing.add(write.instance)
@@ -341,21 +346,16 @@ class InstanceModifier:
         else:
             state.failed(instance, failure)
 
-    async def _denied(
-        self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey, error: AwsError
-    ) -> None:
-        """The denial may be due to the tags of this instance: then the others go on. The breaker opens if EC2
-        denies the change after an allowed dry run: retries would never end."""
+    async def _allowed(self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey) -> bool:
+        """Whether EC2 allows the dry run of a denied change: the permission may have arrived. Else the denial
+        may be due to the tags of this instance: then the others go on."""
         permission = state.permission
         if permission.missing:
-            return
-        if await self._dry_run(mine, write, target, sure=True) is None:
-            if write.instance in permission.allowed:
-                why = f"EC2 denied the change although it had allowed the dry run: {error}"
-                permission.denied = (write.instance, why)
-            permission.allowed.add(write.instance)
-        elif permission.refuses(write.instance):
+            return False
+        error = await self._dry_run(mine, write, target, sure=True)
+        if error is not None and permission.refuses(write.instance):
             permission.asked(mine.meta.generation, refused(error), self._now())
+        return error is None and not permission.missing
 
     # ---------------------------------------------------------------- parts
 

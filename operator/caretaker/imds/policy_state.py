@@ -38,7 +38,6 @@ class Permission:
     def __init__(self) -> None:
         self.dry_runs = DryRuns()
         self.first: set[str] = set()  # instances whose dry run EC2 allowed when it denied others
-        self.allowed: set[str] = set()  # instances whose dry run EC2 allowed, until it accepts their change
         self.denied = ("", "")  # (instance, message) of a change that was denied after an allowed dry run
         self._refusing: set[str] = set()  # instances that were denied since EC2 last accepted a change
 
@@ -63,14 +62,8 @@ class Permission:
         refusals += stopped is not None
         self.dry_runs = DryRuns(generation, stopped, refusal, now + wait, refusals)
 
-    def closed(self) -> None:
-        """The breaker is closed."""
-        self.denied = ("", "")
-        self.allowed.clear()
-
-    def accepted(self, instance: str) -> None:
-        """EC2 has accepted a change of this instance."""
-        self.allowed.discard(instance)
+    def accepted(self) -> None:
+        """EC2 has accepted a change."""
         self._refusing.clear()
         if self.dry_runs.stopped is None:
             self.dry_runs = msgspec.structs.replace(self.dry_runs, refusal=None, refusals=0)
@@ -163,5 +156,4 @@ class PolicyState:
         for instance in self.changed.keys() - instances:
             del self.changed[instance]
         self.permission.first &= set(instances)
-        self.permission.allowed &= set(instances)
         self.landing &= set(instances)

@@ -235,20 +235,26 @@ async def test_a_permission_that_is_gone_ends_a_batch_and_opens_no_breaker(clock
     assert state.permission.dry_runs.stopped[0] == "AccessDenied"
 
 
-async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_told(clock: Clock) -> None:
+@pytest.mark.parametrize("asked", [True, False], ids=["asked before", "resumed"])
+async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_told(
+    clock: Clock, asked: bool
+) -> None:
     world = World()
     world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: None)
-    await world.ask()
+    if asked:
+        await world.ask()
     state = await world.send(60)
-    assert len(world.ec2.sent) <= AT_ONCE
+    assert len(set(world.ec2.sent)) <= AT_ONCE
+    assert len(world.ec2.sent) <= 2 * AT_ONCE, "each is sent once more after its dry run"
     assert state.permission.denied[0] in world.ec2.sent
     assert state.permission.refused is not None
     assert (state.permission.refused[0], state.permission.dry_runs.stopped) == ("AccessDenied", None)
     reported = world.modifier.enforce_input(policy(), state, {}).denied
     assert reported == state.permission.denied
     assert "although it had allowed the dry run" in reported[1]
+    before = len(world.ec2.sent)
     await world.send(60)
-    assert len(world.ec2.sent) <= AT_ONCE, "nothing more"
+    assert len(world.ec2.sent) == before, "nothing more"
     world.modifier.note(state, Enforced(closed=True), set(world.ec2.sent))
     assert state.permission.denied == ("", "")
     assert state.permission.refused is None
@@ -256,17 +262,16 @@ async def test_what_is_denied_though_it_would_be_allowed_ends_a_batch_and_is_tol
 
 async def test_a_permission_that_arrives_before_the_dry_run_opens_no_breaker(clock: Clock) -> None:
     world = World()
-    world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: None)
-    state = await world.send(1)
+
+    def arrives(_: str) -> None:
+        world.ec2.answer = lambda _: None
+
+    world.ec2.answer, world.ec2.asked = (lambda _: DENIED), arrives
+    state = await world.send(60)
     assert (state.permission.denied, state.permission.missing) == (("", ""), False)
-    world.ec2.answer = lambda _: None
-    state = await world.send(1)
-    assert len(world.ec2.sent) == 2
-    world.ec2.answer = lambda _: DENIED
-    state = await world.send(1)
-    assert state.permission.denied == ("", ""), "an accepted change ends what was allowed before it"
-    state = await world.send(1)
-    assert state.permission.denied[0] == "i-0"
+    assert set(world.ec2.sent) == {one.instance for one in writes(60)}
+    assert len(world.ec2.sent) <= 60 + AT_ONCE, "those that were under way are sent again, at once"
+    assert not [one for one, attempt in state.attempts.items() if attempt.failures]
 
 
 async def test_only_ec2s_own_permission_tells_that_a_denied_change_would_be_allowed(clock: Clock) -> None:
