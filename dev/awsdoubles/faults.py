@@ -4,7 +4,7 @@ Each double has a Fault of its own.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 
@@ -12,7 +12,7 @@ class FaultError(ValueError):
     """A fault is not spelled as it should be."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Fault:
     """One fault, for the next `count` calls (None = until removed) that it applies to. `seconds`: of a delay;
     `status`, `code` and `message`: of a refusal; `member`: see `spoiled`; `used`: calls so far."""
@@ -20,7 +20,7 @@ class Fault:
     ACTIONS: ClassVar[Mapping[str, str]]
     THING: ClassVar[str]  # the field that selects calls on one thing; "" in it = any
 
-    action: str
+    action: str = field(kw_only=False)
     operation: str = ""
     count: int | None = 1
     seconds: float = 0.0

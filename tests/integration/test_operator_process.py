@@ -207,18 +207,20 @@ def test_a_crash_fails_the_test(cluster: Cluster, namespace: str, command: tuple
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"command": NEW_INTERPRETER}, {"skew": 5000.0}], ids=["forked", "new", "skewed"]
+    ("scale", "seconds", "how"),
+    [(0.6, 9, {}), (0.2, 6, {}), (0.6, 9, {"command": NEW_INTERPRETER}), (0.6, 9, {"skew": 5000.0})],
+    ids=["forked", "no shorter Lease", "new", "skewed"],
 )
 async def test_it_runs_at_the_pace_and_by_the_clock_that_are_asked_for(
-    cluster: Cluster, admin: Admin, namespace: str, how: dict[str, Any]
+    cluster: Cluster, admin: Admin, namespace: str, scale: float, seconds: int, how: dict[str, Any]
 ) -> None:
     env = {"POD_NAMESPACE": namespace}
-    process = OperatorProcess(cluster.kubeconfig, namespace=namespace, time_scale=0.4, env=env, **how)
+    process = OperatorProcess(cluster.kubeconfig, namespace=namespace, time_scale=scale, env=env, **how)
     before = datetime.now(UTC)
     with process:
         lease = await admin.wait_for(path("leases", namespace, "caretaker"), lambda _: True)
         logged = process.wait_log(lambda entry: entry["msg"] == "leading")["ts"]
-    assert lease["spec"]["leaseDurationSeconds"] == 6
+    assert lease["spec"]["leaseDurationSeconds"] == seconds
     ahead = (datetime.fromisoformat(logged) - before).total_seconds()
     assert abs(ahead - how.get("skew", 0.0)) < 100
 

@@ -29,9 +29,9 @@ ACTIONS: Final = {
 STATISTICS: Final = ("Average", "Sum", "Minimum", "Maximum", "SampleCount")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Fault(faults.Fault):
-    """Of queries for `metric`, "" for any."""
+    """A fault of queries for `metric`; "" = any."""
 
     ACTIONS = ACTIONS
     THING = "metric"

@@ -22,9 +22,9 @@ ACTIONS: Final = {
 DRY_RUN: Final = "DryRun"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Fault(faults.Fault):
-    """Of `operation`, on `instance` if given; with `real` of none that is a dry run."""
+    """A fault of calls of `operation` on `instance`; "" = any. `real`: of no dry run."""
 
     ACTIONS = ACTIONS
     THING = "instance"

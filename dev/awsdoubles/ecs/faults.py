@@ -17,9 +17,9 @@ ACTIONS: Final = {
 THROTTLED: Final = {"code": "ThrottlingException", "message": "Rate exceeded"}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Fault(faults.Fault):
-    """Of `operation`, "" for any, on `cluster`."""
+    """A fault of calls of `operation` on `cluster`; "" = any."""
 
     ACTIONS = ACTIONS
     THING = "cluster"

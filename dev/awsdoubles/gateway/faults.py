@@ -21,9 +21,9 @@ ACTIONS: Final = {
 }
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Fault(faults.Fault):
-    """Of `operation`, of `share` if given."""
+    """A fault of calls of `operation` for `share`; "" = any."""
 
     ACTIONS = ACTIONS
     THING = "share"

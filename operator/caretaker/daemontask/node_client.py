@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class NodeClient:
-    """Of one operator. Methods raise ApiError unless they say otherwise."""
+    """Nodes of the API server, one at a time. Methods raise ApiError unless they say otherwise."""
 
     def __init__(self, client: KubeClient, store: Store[Node]) -> None:
         self._client = client
@@ -33,17 +33,14 @@ class NodeClient:
     async def after(self, node: Node, error: ApiError) -> Node | None:
         """The current Node after a refused patch; None: it is gone. `node` itself if the refusal is not due
         to another write, or if the API server does not answer. Raises nothing."""
-        if error.not_found:
-            self._store.observe_delete(("", node.name), node.uid)
-            return None
-        if error.status not in (409, 422) or by_admission(error):
+        if error.status not in (404, 409, 422) or by_admission(error):
             return node
         try:
             found = await self.current(node.name, node.uid)
         except ApiError as failure:
             logger.warning("node %s cannot be read: %s", node.name, failure)
             return node
-        return found and found[0]
+        return found[0] if found is not None else None
 
     def _observe(self, found: WireNode) -> tuple[Node, int]:
         record, version = found.record(), int(found.metadata.resource_version)

@@ -25,16 +25,21 @@ MILLION = "a refresh of everything costs an estimated 0.4050 for 1000000 objects
 
 
 @pytest.fixture
+def scale() -> float:
+    return SCALE
+
+
+@pytest.fixture
 def env(aws: Aws, storage_gateway: StorageGateway, cloudwatch: CloudWatch) -> dict[str, str]:
     return aws.environment(storage_gateway.url, cloudwatch_url=cloudwatch.url)
 
 
 @pytest.fixture
 async def process(
-    cluster: Cluster, namespace: str, tmp_path: Path, env: dict[str, str]
+    cluster: Cluster, namespace: str, tmp_path: Path, env: dict[str, str], scale: float
 ) -> AsyncIterator[OperatorProcess]:
     """An operator that calls the doubles in place of AWS itself: no endpoint is the spec's."""
-    made = operator(cluster.kubeconfig, tmp_path, env, namespace=namespace, time_scale=SCALE)
+    made = operator(cluster.kubeconfig, tmp_path, env, namespace=namespace, time_scale=scale)
     try:
         yield made.start()
     finally:
@@ -45,9 +50,14 @@ async def process(
 
 @pytest.fixture
 async def place(
-    admin: Admin, namespace: str, aws: Aws, storage_gateway: StorageGateway, process: OperatorProcess
+    admin: Admin,
+    namespace: str,
+    aws: Aws,
+    storage_gateway: StorageGateway,
+    process: OperatorProcess,
+    scale: float,
 ) -> AsyncIterator[Refreshing]:
-    made = Refreshing(admin, namespace, aws, storage_gateway.control, scale=SCALE)
+    made = Refreshing(admin, namespace, aws, storage_gateway.control, scale=scale)
     yield made
     await made.clear()
 
@@ -118,8 +128,9 @@ async def test_cloudwatch_is_asked_once_a_day_also_after_kills_and_not_without_s
     assert (call["operation"], call["region"], call["code"]) == ("GetMetricData", "eu-west-1", "")
 
 
+@pytest.mark.parametrize("scale", [0.1])
 async def test_an_operator_that_dies_at_a_call_asks_again_after_a_backoff(
-    place: Refreshing, process: OperatorProcess, cloudwatch: CloudWatch
+    place: Refreshing, process: OperatorProcess, cloudwatch: CloudWatch, scale: float
 ) -> None:
     """Neither never nor at once: a call that failed is on record."""
     cloudwatch.control.fault("delay", seconds=6)
@@ -135,7 +146,7 @@ async def test_an_operator_that_dies_at_a_call_asks_again_after_a_backoff(
     found = await resource.when(answered)
     assert is_true(found, "Estimated")
     first, second = cloudwatch.control.calls()
-    assert second["at"] - first["at"] >= 60 * SCALE - 1, "times on record are whole seconds"
+    assert second["at"] - first["at"] >= 60 * scale - 1, "times on record are whole seconds"
 
 
 async def test_a_cloudwatch_that_refuses_delays_no_refresh_and_is_asked_again(

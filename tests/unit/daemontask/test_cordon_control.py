@@ -326,12 +326,14 @@ def test_rights_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatc
     assert of.server.asked.count("may create") == asked + 1
 
 
-def test_a_webhook_that_answers_409_refuses_the_cordon() -> None:
+@pytest.mark.parametrize(("status", "reason"), [(404, "NotFound"), (409, "Conflict")])
+def test_a_webhook_refuses_the_cordon_whatever_its_code(status: int, reason: str) -> None:
     of = Passes("a")
-    of.server.patches = [ApiError(409, "Conflict", 'admission webhook "w" denied the request: no')]
+    of.server.patches = [ApiError(status, reason, 'admission webhook "w" denied the request: no')]
     of.run()
     assert "admission webhook" in of.state.drains.cordons.message
     assert not of.state.creation.again
+    assert of.store.get("", "a") is not None
 
 
 def apply(of: Passes) -> Outcome:

@@ -282,6 +282,7 @@ def test_a_patch_that_no_longer_fits_asks_for_another_plan(
 def test_a_node_that_is_gone_is_forgotten_and_asks_for_another_plan() -> None:
     gates = Gates(shut("a"))
     gates.refuse(ApiError(404, "NotFound", "gone"))
+    gates.server.reads = {"a": None}
     assert gates.passes().again
     assert gates.store.get("", "a") is None
 
