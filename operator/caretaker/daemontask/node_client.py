@@ -23,7 +23,7 @@ class NodeClient:
         self._observe(await self._client.patch(_path(node.name), body, WireNode))
 
     async def current(self, name: str, uid: str) -> tuple[Node, int] | None:
-        """(Node, resourceVersion) as the API server has it; None: the node with this UID is gone."""
+        """(Node, resourceVersion) as the API server has it; None: it is gone. `uid`: of the node that was."""
         found: WireNode | None = await or_none(self._client.get(_path(name), WireNode))
         if found is None:
             self._store.observe_delete(("", name), uid)

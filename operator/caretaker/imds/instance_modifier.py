@@ -291,11 +291,12 @@ class InstanceModifier:
         except AwsError as error:
             self._metrics.changed(error.code)
             logger.warning("%s was not changed: %s", write.instance, error)
+            denied = error.access_denied and _ORGANIZATION not in error.message
             if not error.unknown_outcome:  # else it is kept as unanswered
                 state.keep(write.instance, attempt)
                 instances.refused(write.instance)
-                self._failed(mine, state, write, target, error)
-            denied = error.access_denied and _ORGANIZATION not in error.message
+                if not (denied and again):  # two denials of one attempt are one failure
+                    self._failed(mine, state, write, target, error)
             if denied and again:  # retries would never end: the breaker opens
                 why = f"EC2 denied the change although it had allowed the dry run: {error}"
                 state.permission.denied = (write.instance, why)
@@ -347,8 +348,7 @@ class InstanceModifier:
             state.failed(instance, failure)
 
     async def _allowed(self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey) -> bool:
-        """Whether EC2 allows the dry run of a denied change: the permission may have arrived. Else the denial
-        may be due to the tags of this instance: then the others go on."""
+        """Whether EC2 allows the dry run of a denied change. If not, the tags of its instance may be why."""
         permission = state.permission
         if permission.missing:
             return False

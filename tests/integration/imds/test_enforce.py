@@ -118,7 +118,7 @@ async def test_one_that_may_not_be_changed_for_its_tags_keeps_none_of_the_others
         (denied, "UnauthorizedOperation")
     }
     assert {call["InstanceId"] for call in fleet.modified()} >= set(others)
-    # A dry run tells whether the denial is of this instance alone; allowed by then, it opens the breaker.
+    # A dry run shows whether the denial is of this instance alone; allowed by then, the change is sent again.
     await until(lambda: denied in {one["InstanceId"] for one in fleet.modified(dry=True)})
     fleet.control.clear_faults()
     await policy.condition("Ready", "True", "Enforced")

@@ -336,6 +336,13 @@ def test_a_webhook_refuses_the_cordon_whatever_its_code(status: int, reason: str
     assert of.store.get("", "a") is not None
 
 
+def test_a_cordon_that_is_invalid_is_not_planned_again_at_once() -> None:
+    of = Passes("a")
+    of.server.patches = [ApiError(422, "Invalid", "no")]
+    of.run()
+    assert not of.state.creation.again
+
+
 def apply(of: Passes) -> Outcome:
     """A whole pass."""
     client: Any = of.server

@@ -274,6 +274,29 @@ async def test_a_permission_that_arrives_before_the_dry_run_opens_no_breaker(clo
     assert not [one for one, attempt in state.attempts.items() if attempt.failures]
 
 
+@pytest.mark.parametrize(
+    ("second", "opens", "failures"),
+    [
+        (DENIED, True, 1),
+        (THROTTLED, False, 1),
+        (UNKNOWN, False, 1),
+        (REFUSED, False, 2),
+        (ORGANIZATION, False, 2),
+    ],
+    ids=["denied", "throttled", "no answer", "refused", "denied by the organization"],
+)
+async def test_a_denied_change_is_sent_once_more_and_ends_as_that_ends(
+    clock: Clock, second: AwsError, opens: bool, failures: int
+) -> None:
+    world = World()
+    answers = iter([DENIED, second])
+    world.ec2.answer, world.ec2.asked = (lambda _: next(answers)), (lambda _: None)
+    state = await world.send(1)
+    assert (world.ec2.sent, world.ec2.dry) == (["i-0", "i-0"], ["i-0"])
+    assert bool(state.permission.denied[0]) is opens
+    assert state.attempts["i-0"].failures == failures
+
+
 async def test_only_ec2s_own_permission_tells_that_a_denied_change_would_be_allowed(clock: Clock) -> None:
     world = World()
     world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: REFUSED)
