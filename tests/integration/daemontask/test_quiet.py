@@ -13,16 +13,16 @@ QUIET_SECONDS = 8
 
 async def settled(world: World, proxy: ApiProxy) -> float:
     """When nothing has been written for a while: the time from which on nothing may be."""
-    await world.until(lambda: not of(world, proxy.ledger.writes(since=time.time() - 2)))
+    await world.until(lambda: not concerning(world, proxy.ledger.writes(since=time.time() - 2)))
     return time.time()
 
 
-def of(world: World, calls: list[Call]) -> list[str]:
+def concerning(world: World, calls: list[Call]) -> list[str]:
     """Those that are not of another test's namespace: the operator still ends tasks of earlier tests."""
     return [
         f"{call.verb} {call.resource} {call.namespace}/{call.name}: {call.code}"
         for call in calls
-        if call.namespace == world.namespace or not call.namespace.startswith("t-")
+        if call.namespace.startswith(world.namespace) or not call.namespace.startswith("t-")
     ]
 
 
@@ -60,9 +60,9 @@ async def test_a_quiet_time_has_no_writes_and_no_not_found_loops(world: World, p
     since = await settled(world, proxy)
 
     def quiet() -> bool:
-        assert of(world, proxy.ledger.writes(since=since)) == []
-        assert of(world, proxy.ledger.calls(lambda c: c.code == 404, since=since)) == []
-        assert of(world, proxy.ledger.calls(lambda c: c.verb in ("get", "list"), since=since)) == []
+        assert concerning(world, proxy.ledger.writes(since=since)) == []
+        assert concerning(world, proxy.ledger.calls(lambda c: c.code == 404, since=since)) == []
+        assert concerning(world, proxy.ledger.calls(lambda c: c.verb in ("get", "list"), since=since)) == []
         return True
 
     await holds_for(QUIET_SECONDS, quiet)
@@ -85,7 +85,7 @@ async def test_applying_the_same_manifest_again_causes_no_write_by_us(world: Wor
         await world.admin.apply(task.url, body)
 
     def quiet() -> bool:
-        assert of(world, proxy.ledger.writes(since=since)) == []
+        assert concerning(world, proxy.ledger.writes(since=since)) == []
         return True
 
     await holds_for(3, quiet)
@@ -110,4 +110,4 @@ async def test_nothing_is_ever_written_to_a_node(world: World, proxy: ApiProxy) 
     writes = proxy.ledger.calls(
         lambda call: call.is_write and call.resource == "nodes" and call.name in names
     )
-    assert of(world, writes) == []
+    assert concerning(world, writes) == []
