@@ -259,11 +259,10 @@ class InstanceModifier:
         """Whether the call may still be made. Since the plan there may have been consecutive failures, a
         refused permission, throttling, or calls of another policy; or the read is now too old."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
-        open_still = len(state.failures) < mine.spec.safety.stop_after_consecutive_failures
-        permitted = not state.permission.missing
+        stopped = state.stopped(mine.spec.safety.stop_after_consecutive_failures)
         fresh = self._inventory.instances(target).read_at(write.instance) >= self._fresh_since()
         now = self._now()
-        return open_still and permitted and fresh and self._limiter(target, now).free(now) > 0
+        return not stopped and fresh and self._limiter(target, now).free(now) > 0
 
     async def _change(
         self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey, *, again: bool = False
@@ -355,7 +354,8 @@ class InstanceModifier:
         error = await self._dry_run(mine, write, target, sure=True)
         if error is not None and permission.refuses(write.instance):
             permission.asked(mine.meta.generation, refused(error), self._now())
-        return error is None and not permission.missing
+        assert mine.spec is not None  # noqa: S101 - as in _may_go_on
+        return error is None and not state.stopped(mine.spec.safety.stop_after_consecutive_failures)
 
     # ---------------------------------------------------------------- parts
 

@@ -96,6 +96,10 @@ class PolicyState:
         self.settles = False  # status had a canary or passed changes
         self.held: Held = {}  # in the last pass whose status was stored
 
+    def stopped(self, stop_after: int) -> bool:
+        """Whether so many failures in a row, or a refused permission, stop all changes."""
+        return len(self.failures) >= stop_after or self.permission.missing
+
     def inherit(self, instances: set[str], now: float) -> tuple[set[str], float]:
         """`inherited`: take the instances of the first status, and drop those that leave it."""
         if self.inherited is None:

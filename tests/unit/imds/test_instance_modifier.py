@@ -297,6 +297,15 @@ async def test_a_denied_change_is_sent_once_more_and_ends_as_that_ends(
     assert state.attempts["i-0"].failures == failures
 
 
+async def test_nothing_is_sent_once_more_after_too_many_failures_in_a_row(clock: Clock) -> None:
+    world = World()
+    state = world.of()
+    world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: state.failures.extend("12345"))
+    await world.send(1, stop_after=5)
+    assert (world.ec2.sent, world.ec2.dry) == (["i-0"], ["i-0"])
+    assert state.permission.denied == ("", "")
+
+
 async def test_only_ec2s_own_permission_tells_that_a_denied_change_would_be_allowed(clock: Clock) -> None:
     world = World()
     world.ec2.answer, world.ec2.asked = (lambda _: DENIED), (lambda _: REFUSED)
