@@ -162,23 +162,16 @@ chart: setup ## write what follows from others: the chart's CRDs and kinds, the 
 # for their memory.
 CLUSTERS = GOGC=400 GOMEMLIMIT=1GiB $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20
 
-# Files run in this order, each in one worker: the longest ones begin first, so that the workers end together. The
-# others follow by folder, since an operator that a folder shares watches all namespaces and ends with its folder.
-LONGEST := $(addprefix tests/integration/,imds/test_enforce.py test_dist_images.py test_docs_commands.py \
-  daemontask/test_drain.py s3refresh/test_refresh_now.py s3refresh/test_wired_targets.py s3refresh/test_costs.py) \
-  $(addprefix tests/e2e/,test_demo.py test_s3refresh_soak.py test_s3refresh_crash.py test_s3refresh_replicas.py)
-ALL_CLUSTERS := $(LONGEST) tests/e2e $(wildcard tests/integration/test_*.py) tests/integration/s3refresh tests/integration
-
 # Components that mostly wait take with one thread each a quarter less CPU (37 -> 28 ms a second for a
 # control plane at rest).
 .PHONY: integration
 integration: program doubles gotools ## the tests against a real control plane, but for the slow ones
-	GOMAXPROCS=1 SOAK_MINUTES=$(SOAK_MINUTES) $(CLUSTERS) -m "not slow" $(ALL_CLUSTERS) $(PYTEST_ARGS)
+	GOMAXPROCS=1 SOAK_MINUTES=$(SOAK_MINUTES) $(CLUSTERS) -m "not slow" tests/e2e tests/integration $(PYTEST_ARGS)
 
 .PHONY: slow
 slow: program doubles gotools ## the tests that are not in `make test`: slow ones, tooling, recipes, other projects' tools
 	@$(PYTHON) -m gotools cosign krew oras registry >/dev/null
-	$(CLUSTERS) -m "slow and not random or soak" $(ALL_CLUSTERS) tests/unit tests/test_*.py $(PYTEST_ARGS)
+	$(CLUSTERS) -m "slow and not random" tests/e2e tests/integration tests/unit tests/test_*.py $(PYTEST_ARGS)
 
 .PHONY: e2e-kind
 e2e-kind: program doubles gotools ## the operator in the image of our Dockerfile on real nodes: kind, with or without a container engine; needs root on Linux

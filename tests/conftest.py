@@ -39,6 +39,26 @@ _TOOLING = {
     "test_testbed.py",
     "test_testbed_cluster.py",
 }
+# Each file runs in one worker. The longest begin first, so that the workers end together. The others follow
+# by folder, since an operator that a folder shares watches all namespaces and ends with its folder.
+_LONGEST = (
+    "test_dist_images.py",
+    "test_docs_commands.py",
+    "test_demo.py",
+    "test_s3refresh_crash.py",
+    "test_enforce.py",
+    "test_s3refresh_replicas.py",
+    "test_takeover.py",
+    "test_drain.py",
+    "test_lifecycle.py",
+    "test_s3refresh_soak.py",
+    "test_refresh_now.py",
+    "test_wired_targets.py",
+    "test_crash.py",
+    "test_costs.py",
+    "test_soak.py",
+    "test_silent_watches.py",
+)
 _FOLDER = Path(__file__).parent
 _WITH_SERVERS = {"integration", "e2e", "node"}
 
@@ -66,10 +86,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Before pytest selects by mark."""
+    """Before pytest selects by mark. pytest sorts the paths of a command line, so they give no order."""
     for item in items:
         if _is_tooling(item.path):
             item.add_marker(pytest.mark.slow)
+    order = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
 def _is_tooling(path: Path) -> bool:

@@ -21,7 +21,7 @@ from awsdoubles.loopback import DIRECT, LOOPBACK
 from testbed.cluster import PORT_RANGE
 from testbed.processes import Processes, signals_later
 
-START_TIMEOUT: Final = 60.0
+START_TIMEOUT: Final = 240.0
 START_ATTEMPTS: Final = 3
 LOG_LINES: Final = 15
 GUARD: Final = Path(__file__).with_name("guard.py")

@@ -27,7 +27,7 @@ ENGINES: Final = ("docker", "podman", "nerdctl")
 ENGINE_SECONDS: Final = 15.0
 # A command of an engine that hangs would hold up whoever calls it for ever; loading images takes a minute.
 RUN_SECONDS: Final = 600.0
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 180.0
 NETWORK: Final = "kind"
 DOCKERD: Final = "dockerd"
 # Debian with Docker becomes the namespaces' root, which can be written to until they end. A mere chroot would

@@ -267,7 +267,7 @@ class Admin:
         self,
         url: str,
         predicate: Callable[[Jsons], bool],
-        timeout: float = 60.0,
+        timeout: float = 180.0,
         *,
         labels: str | None = None,
         fields: str | None = None,
@@ -289,7 +289,7 @@ class Admin:
             ) from None
         raise AssertionError("states() never ends")
 
-    async def wait_for(self, url: str, predicate: Callable[[Json], bool], timeout: float = 60.0) -> Json:
+    async def wait_for(self, url: str, predicate: Callable[[Json], bool], timeout: float = 180.0) -> Json:
         """The object at `url` once it exists and `predicate` holds."""
         collection, _, name = url.rpartition("/")
         fields = f"metadata.name={name}"
@@ -298,7 +298,7 @@ class Admin:
         )
         return items[0]
 
-    async def wait_gone(self, url: str, timeout: float = 60.0) -> None:
+    async def wait_gone(self, url: str, timeout: float = 180.0) -> None:
         """Return once there is no object at `url`."""
         collection, _, name = url.rpartition("/")
         await self.wait_for_all(collection, lambda found: not found, timeout, fields=f"metadata.name={name}")

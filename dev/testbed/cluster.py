@@ -36,7 +36,7 @@ from testbed.components import (
 from testbed.nodes import is_ready, node, register
 from testbed.processes import Processes, signals_later
 
-START_TIMEOUT: Final = 90.0
+START_TIMEOUT: Final = 240.0
 ANSWER_SECONDS: Final = 2.0  # of one look whether the API server answers: Ctrl-C waits for it
 START_ATTEMPTS: Final = 3
 APISERVER: Final = "kube-apiserver"

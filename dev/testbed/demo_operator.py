@@ -21,7 +21,7 @@ from testbed.processes import Processes
 NAME: Final = "operator"
 NAMESPACE: Final = "caretaker-system"
 DEMO_NAMESPACE: Final = "default"
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 180.0
 STOP_SECONDS: Final = 10.0
 WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 

@@ -113,14 +113,14 @@ class PodRecorder:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def wait_until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
+    async def wait_until(self, condition: Callable[[], bool], timeout: float = 180.0) -> None:
         """Return once `condition` holds; it is asked again after each recorded state."""
         async with asyncio.timeout(timeout):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def settle(self, timeout: float = 60.0) -> None:
+    async def settle(self, timeout: float = 180.0) -> None:
         """Return once everything that the API server shows of the pods by now is recorded."""
         listed = await self._admin.request("GET", self._pods_url, params=self._selector())
         shown = {pod["metadata"]["uid"]: _version(pod) for pod in listed["items"]}

@@ -147,7 +147,6 @@ GROUPS = [
 ]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("group", GROUPS)
 async def test_killed_around(
     group: dict[str, Story], cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
@@ -165,7 +164,6 @@ async def test_killed_around(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_two_resources_of_one_share_keep_the_gateways_interval_over_a_crash(
     cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
 ) -> None:

@@ -35,7 +35,6 @@ async def place(cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 async def test_two_at_once_without_election(
     cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
 ) -> None:

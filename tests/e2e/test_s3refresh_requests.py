@@ -72,7 +72,6 @@ async def survive(place: Place, at: str, when: When, most: int) -> None:
     assert all((one["folders"], one["recursive"]) == (["/"], True) for one in made)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "points",
     [
@@ -100,7 +99,6 @@ async def test_killed_around(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 async def test_two_operators_take_each_request_once(
     cluster: Cluster, admin: Admin, ministack: MiniStack, tmp_path: Path
 ) -> None:

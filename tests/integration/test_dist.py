@@ -40,8 +40,6 @@ from testing.dist import (
 )
 from testing.installed import block
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:

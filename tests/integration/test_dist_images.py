@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,11 +36,18 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(origin: Path) -> Clone:
+def both(origin: Path) -> list[Clone]:
+    """Two clones with dist/, made side by side."""
+    clones = [first(origin), another(origin)]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda clone: clone.released(IMAGES), clones))
+    return clones
+
+
+@pytest.fixture(scope="module")
+def made(both: list[Clone]) -> Clone:
     """A clone with dist/."""
-    clone = first(origin)
-    clone.released(IMAGES)
-    return clone
+    return both[0]
 
 
 def test_in_ci_a_release_has_images() -> None:
@@ -49,12 +57,9 @@ def test_in_ci_a_release_has_images() -> None:
 class TestImages:
     __test__ = IMAGES != "none"
 
-    def test_the_same_commit_gives_the_same_bytes_to_another_user_elsewhere(
-        self, made: Clone, origin: Path
-    ) -> None:
-        other = another(origin)
-        other.released(IMAGES)
-        assert digests(other.dist) == digests(made.dist)
+    def test_the_same_commit_gives_the_same_bytes_to_another_user_elsewhere(self, both: list[Clone]) -> None:
+        one, other = (digests(clone.dist) for clone in both)
+        assert one == other
 
     @pytest.mark.parametrize("target", ["operator", "probe"])
     def test_a_layout_has_one_index_of_platforms_and_all_that_it_names(
@@ -150,8 +155,7 @@ class TestAnImage:
 
     __test__ = IMAGES != "none"
 
-    def test_tells_how_it_is_used_and_its_version(self, operator: ImageRoot) -> None:
-        assert "usage: caretaker" in said(operator, "--help")
+    def test_tells_its_version(self, operator: ImageRoot) -> None:
         assert said(operator, "--version") == f"caretaker {VERSION}\n"
 
     def test_plans(self, operator: ImageRoot, cluster: Cluster) -> None:

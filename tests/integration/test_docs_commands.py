@@ -81,7 +81,7 @@ def reason(block: Block) -> str:
 
 
 HERE: Final = [block for block in blocks() if not reason(block)]
-BLOCK_SECONDS: Final = 60
+BLOCK_SECONDS: Final = 180
 
 
 def test_the_table_names_no_block_that_is_not_there() -> None:

@@ -29,9 +29,6 @@ VERSION: Final = "1.2.3"
 REGISTRY: Final = "ghcr.io/owner/caretaker"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 
-# Programs in Go that the cache may lack are built.
-pytestmark = pytest.mark.timeout(900)
-
 
 def layout(folder: Path) -> str:
     """Write an image with nothing in it; the digest of its index."""

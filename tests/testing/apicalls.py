@@ -163,7 +163,7 @@ class Ledger:
             for c in self.calls(since=since)
         )
 
-    def wait(self, where: Callable[[Call], bool], count: int = 1, timeout: float = 30.0) -> list[Call]:
+    def wait(self, where: Callable[[Call], bool], count: int = 1, timeout: float = 90.0) -> list[Call]:
         """Block until at least `count` calls fit `where`; TimeoutError after `timeout` seconds.
 
         `where` is asked again when a call is answered, so it may look at `code`.

@@ -112,7 +112,7 @@ class History:
         ledger = [f"ledger {r.version} {r.node}: {r.entry}" for r in self.recorded] if problems else []
         assert not problems, "\n".join((*problems, *ledger))
 
-    async def _settle_ledger(self, timeout: float = 60.0) -> None:
+    async def _settle_ledger(self, timeout: float = 180.0) -> None:
         """Return once every shard that the API server shows by now is recorded."""
         shards = await self._admin.list(path("configmaps", self._namespace), labels=LEDGER_LABEL)
         async with asyncio.timeout(timeout):

@@ -116,7 +116,7 @@ class OperatorProcess:
 
     # ------------------------------------------------------------ life
 
-    def start(self, *, wait: bool = True, timeout: float = 60.0) -> Self:
+    def start(self, *, wait: bool = True, timeout: float = 180.0) -> Self:
         """Start; with `wait`, return once the HTTP servers are up (the log line `ready`)."""
         if self.running:
             raise OperatorError(f"{self.name} runs already")
@@ -131,7 +131,7 @@ class OperatorProcess:
             self.wait_ready(timeout, since)
         return self
 
-    def wait_ready(self, timeout: float = 60.0, since: int = 0) -> None:
+    def wait_ready(self, timeout: float = 180.0, since: int = 0) -> None:
         """Block until the HTTP servers are up and their ports known."""
         try:
             line = self.wait_log(lambda entry: entry.get("msg") == "ready", timeout, since)
@@ -252,7 +252,7 @@ class OperatorProcess:
         return [entry for entry in map(_parsed, self.lines) if entry]
 
     def wait_log(
-        self, where: Callable[[dict[str, Any]], bool], timeout: float = 60.0, since: int = 0
+        self, where: Callable[[dict[str, Any]], bool], timeout: float = 180.0, since: int = 0
     ) -> dict[str, Any]:
         """Block until a record fits, among the lines from number `since` on; the record."""
         deadline, looked = time.monotonic() + timeout, since
