@@ -3,9 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-ifndef HALVES
 .NOTPARALLEL:
-endif
 
 export PYTHONPATH := dev
 # Some environments forbid it; without, every process compiles all that it imports, seconds each time.
@@ -73,21 +71,9 @@ lint: setup ## style, types, layers and workflows
 	.venv/bin/lint-imports
 	actionlint=$$($(PYTHON) -m gotools actionlint) && "$$actionlint" -shellcheck= -pyflakes= .github/workflows/*
 
-# Two plain processes: reports from process to process, as pytest-xdist has them, cost a third of the CPU, and
-# each of its workers collects all tests.
-UNIT = $(PYTHON) -m pytest -m "not slow"
-HALF := $(addprefix tests/unit/,daemontask kube s3refresh)
-
 .PHONY: unit
-unit: setup ## the unit tests: no I/O, a minute
-	@$(if $(PYTEST_ARGS),$(UNIT) tests/unit tests/test_*.py $(PYTEST_ARGS),$(MAKE) --no-print-directory HALVES=1 -j2 --output-sync unit-half-1 unit-half-2)
-
-.PHONY: unit-half-1 unit-half-2
-unit-half-1:
-	$(UNIT) $(HALF)
-
-unit-half-2:
-	$(UNIT) tests/unit tests/test_*.py $(HALF:%=--ignore=%)
+unit: setup ## the unit tests: no I/O, half a minute
+	$(PYTHON) -m pytest -m "not slow" $(or $(PYTEST_ARGS),--fork) tests/unit tests/test_*.py
 
 .PHONY: models
 models: setup ## the random models of stores and kinds and all else that is random, in full (`make unit` tries a few); MODEL_PERCENT=100, MODEL_SEED=7 for others than those of every run

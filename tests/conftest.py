@@ -11,6 +11,9 @@ from hypothesis.internal.conjecture import providers
 
 from testing import forks
 from testing.examples import OTHERS, SEED, examples
+from testing.sharing import pytest_addoption, pytest_runtestloop
+
+__all__ = ["pytest_addoption", "pytest_runtestloop"]
 
 gc.disable()  # until all is collected
 

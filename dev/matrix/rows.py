@@ -94,6 +94,8 @@ class Row:
                 "-n",
                 "4" if suite == "all" else "logical",
             )
+        if suite == "unit":
+            return ("--fork",)
         return ("--dist", "worksteal", "-n", "logical")
 
 

@@ -1,0 +1,58 @@
+"""`--fork`: tests are collected once, then forks of this process run them, one for each processor.
+
+With `count` processes each runs every `count`-th file, the same ones in each run. The first process prints
+what the others say as it ends, and fails when one of them does. Workers of pytest-xdist each collect for
+themselves, and their reports on each test cost a third of the CPU; they share out single tests, though.
+"""
+
+import os
+import tempfile
+from collections.abc import Generator
+from typing import IO, Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A flag: how many there are depends on the machine."""
+    parser.addoption("--fork", action="store_true", help="run the tests in a process for each processor")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """This process goes on with its share; so does each fork, to the end of its session."""
+    asked = session.config.option
+    if not asked.fork or asked.collectonly or session.testsfailed:
+        return (yield)
+    forks = _share(session)
+    writer = session.config.get_terminal_writer()
+    try:
+        return (yield)
+    finally:
+        for pid, said in forks.items():
+            _, status = os.waitpid(pid, 0)
+            session.testsfailed += status != 0
+            with said:
+                said.seek(0)
+                writer.write(f"\n\n{said.read()}\n", flush=True)
+
+
+def _share(session: pytest.Session) -> dict[int, IO[str]]:
+    """Leaves this process its share; the forks and what they say, none in a fork."""
+    writer: Any = session.config.get_terminal_writer()
+    files = list(dict.fromkeys(item.path for item in session.items))
+    count = max(1, min(len(os.sched_getaffinity(0)), len(files)))
+    forks: dict[int, IO[str]] = {}
+    share = 0
+    writer.flush()
+    for number in range(1, count):
+        said = tempfile.TemporaryFile("w+", buffering=1)  # noqa: SIM115
+        pid = os.fork()
+        if pid == 0:
+            share, forks, writer._file = number, {}, said
+            break
+        forks[pid] = said
+    mine = set(files[share::count])
+    session.items[:] = [item for item in session.items if item.path in mine]
+    session.testscollected = len(session.items)
+    return forks
