@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 import msgspec
 import pytest
+from botocore.retries.standard import ExponentialBackoff
 from msgspec.structs import replace
 
 from caretaker.api.grants import Grant, Grants, refusals
@@ -191,6 +192,7 @@ def refusing(member: str, code: str, status: int, message: str = "no") -> Answer
     ],
 )
 async def test_what_an_error_means(
+    monkeypatch: pytest.MonkeyPatch,
     target: Callable[..., TargetClient],
     fake: FakeAws,
     member: str,
@@ -199,6 +201,7 @@ async def test_what_an_error_means(
     first: str,
     again: str,
 ) -> None:
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.0)  # seconds, at random
     fake.on(TARGETS[member][2], refusing(member, code, status))
     made = target(member)
     assert (await made.refresh(BUCKET, CLAIM)).code == first

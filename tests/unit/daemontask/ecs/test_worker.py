@@ -362,7 +362,7 @@ class Listener:
 
 
 async def test_a_cluster_that_no_list_has_is_neither_kept_nor_looked_at() -> None:
-    of = Listener(Listed("prod"), scale=0.01)
+    of = Listener(Listed("prod"), scale=0.001)
     await of.listed()
     calls = len(of.ecs.account.calls)
     began = time.monotonic()
@@ -377,7 +377,7 @@ async def test_a_cluster_that_no_list_has_is_neither_kept_nor_looked_at() -> Non
 
 @pytest.mark.parametrize("forged", [0, 5_000])
 async def test_a_new_cluster_is_looked_at_once_the_list_has_it(forged: int) -> None:
-    of = Listener(Listed("prod"), scale=0.01)
+    of = Listener(Listed("prod"), scale=0.001)
     await of.listed()
     of.ecs.account.calls.clear()  # type: ignore[union-attr]
     of.worker.hear([notice(cluster=f"forged-{number}") for number in range(forged)])
@@ -392,7 +392,7 @@ async def test_a_new_cluster_is_looked_at_once_the_list_has_it(forged: int) -> N
 
 
 async def test_an_event_that_comes_during_a_list_leads_to_another_list() -> None:
-    of = Listener(Listed("prod"), scale=0.01)
+    of = Listener(Listed("prod"), scale=0.001)
     await of.listed()
     of.worker.hear([notice(cluster="forged")])
     of.ecs.go.clear()
@@ -407,7 +407,7 @@ async def test_an_event_that_comes_during_a_list_leads_to_another_list() -> None
 
 
 async def test_a_cluster_that_the_list_has_too_late_is_found() -> None:
-    of = Listener(Listed(), scale=0.01)
+    of = Listener(Listed(), scale=0.001)
     await of.listed()
     of.worker.hear([notice(cluster="new")])
     while of.ecs.lists < 2:
