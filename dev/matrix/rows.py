@@ -95,7 +95,7 @@ class Row:
                 "4" if suite == "all" else "logical",
             )
         if suite == "unit":
-            return ("--fork",)
+            return ("-m", "not slow", "--fork")
         return ("--dist", "worksteal", "-n", "logical")
 
 
