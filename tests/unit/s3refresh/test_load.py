@@ -13,7 +13,7 @@ from unit.s3refresh.load import Load, every
 
 pytestmark = [pytest.mark.random, pytest.mark.slow]
 
-HOURS = examples(400) / 100  # four in full
+HOURS = examples(200) / 100  # two in full: twelve maximum delays, eight assumed ends
 RATE = max(examples(1000), 200)  # folders a minute, a thousand in full
 MINUTE, HOUR = 60.0, 3600.0
 TRACKED = DebounceOptions(tracked=True, assume_after=900.0)
