@@ -1,8 +1,10 @@
 """Two real nodes, which come, go, restart, run full and hang. In kind alone, which has a second one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -15,20 +17,22 @@ from testbed.recorder import PodRecorder
 from testing.cli import Cli
 from testing.customresource import Resource, condition, stands
 from testing.nodetasks import task
-from testing.release import DEPLOYMENT, NAMESPACE, Release, complete, kill, leader
+from testing.release import NAMESPACE, Release, complete, kill, leader
+from testing.release import PODS as OPERATOR
 
-RUN_SECONDS: Final = 8
+# A pipe in a folder of the node: who reads it is held up until somebody writes.
+HELD: Final = "/var/lib/held"
 # Told to end it ends, which the first process of a container does not by itself.
 WORK: Final = f"""
-import signal, sys, time
+import signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-time.sleep({RUN_SECONDS})
+open("{HELD}/pipe").read()
 """
 KUBELET: Final = "/var/lib/kubelet/config.yaml"
-# So little may be used of the disk, and the kubelet does not wait for long to take back what it said.
+# So little may be used of the disk; what the kubelet finds it says at once.
 FULL: Final = (
     r"s/^\( *nodefs.available:\).*/\1 99%/",
-    r"s/^\(evictionPressureTransitionPeriod:\).*/\1 1s/",
+    r"s/^\(nodeStatusUpdateFrequency:\).*/\1 1s/",
 )
 TASKS: Final = path("daemontasks", "default")
 WEB: Final = {"app": "web"}
@@ -41,45 +45,83 @@ import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 time.sleep(3600)
 """
-# Of these tests, and what later ones look at.
-KEPT: Final = {"comers", "hello"}
+# What later tests look at.
+KEPT: Final = {"hello"}
 
 
-@asynccontextmanager
-async def joined(release: Release, node: KindNode, admin: Admin) -> AsyncIterator[str]:
-    """A second worker, in the cluster for the block. What earlier tests have run it need not run, too."""
-    for body in await admin.list(TASKS):
-        if body["metadata"]["name"] not in KEPT:
-            await admin.delete(f"{TASKS}/{body['metadata']['name']}")
-    (name,) = node.others
-    await asyncio.to_thread(node.join, name)
-    try:
-        await admin.wait_for(path("nodes", name=name), is_ready, 90)
-        yield name
-    finally:
-        # A Node that is deleted leaves its pods behind for a minute, the operator's among them.
-        await drain(release, name)
-        await asyncio.to_thread(node.leave, name)
-        await complete(admin)
+class Worker:
+    """The second worker. It joins for the first test that asks for it and stays for the others: a kubelet
+    whose Node was deleted may take 20 s until it is Ready again."""
+
+    def __init__(self, release: Release, node: KindNode) -> None:
+        self._release = release
+        self._node = node
+        (self.name,) = node.others
+        self._joined = False
+
+    async def join(self, admin: Admin) -> None:
+        """Return once it takes pods."""
+        if not self._joined:
+            self._joined = True
+            await asyncio.to_thread(self._node.join, self.name)
+            await admin.wait_for(path("nodes", name=self.name), is_ready, 90)
+
+    def leave(self) -> None:
+        """A Node that is deleted leaves its pods behind for a minute, the operator's among them, so it is
+        drained before."""
+        if self._joined:
+            drain(self._release, self.name)
+            self._node.leave(self.name)
+            self._joined = False
+
+
+@pytest.fixture(scope="module")
+def worker(_release: Release, node: KindNode) -> Iterator[Worker]:
+    """Not in the cluster before and after these tests."""
+    made = Worker(_release, node)
+    yield made
+    made.leave()
 
 
 @pytest.fixture
-async def second(release: Release, node: KindNode, admin: Admin) -> AsyncIterator[str]:
-    """Its name."""
-    async with joined(release, node, admin) as name:
-        yield name
+async def alone(release: Release, admin: Admin) -> None:
+    """What earlier tests have run the second worker need not run, too."""
+    for body in await admin.list(TASKS):
+        if body["metadata"]["name"] not in KEPT:
+            await admin.delete(f"{TASKS}/{body['metadata']['name']}")
 
 
-async def drain(release: Release, name: str) -> None:
+@pytest.fixture
+async def second(alone: None, worker: Worker, admin: Admin) -> str:
+    """The name of the second worker, which is in the cluster."""
+    await worker.join(admin)
+    return worker.name
+
+
+def drain(release: Release, name: str) -> None:
     """As `kubectl drain` does."""
-    words = f"kubectl drain {name} --ignore-daemonsets --delete-emptydir-data --timeout=60s"
-    await asyncio.to_thread(release.shell, words)
+    release.shell(f"kubectl drain {name} --ignore-daemonsets --delete-emptydir-data --timeout=60s")
 
 
 async def run(admin: Admin, body: Json) -> Resource:
     """A task that is created."""
     await admin.create(TASKS, body)
     return Resource(admin, f"{TASKS}/{body['metadata']['name']}")
+
+
+async def work(admin: Admin, node: KindNode, name: str, **spec: Any) -> Resource:
+    """A task whose runs last until they are released."""
+    for place in node.places.values():
+        place.run(["sh", "-ec", f"mkdir -p {HELD}; test -p {HELD}/pipe || mkfifo -m 644 {HELD}/pipe"])
+    body = task(name, WORK, pod={"volumes": [{"name": "held", "hostPath": {"path": HELD}}]}, **spec)
+    (container,) = body["spec"]["template"]["spec"]["containers"]
+    container["volumeMounts"] = [{"name": "held", "mountPath": HELD}]
+    return await run(admin, body)
+
+
+async def let_end(node: KindNode, name: str) -> None:
+    """Release the run on a node; waits for one that has come so far."""
+    await asyncio.to_thread(node.places[name].run, ["sh", "-c", f"echo > {HELD}/pipe"])
 
 
 async def end(admin: Admin, resource: Resource) -> None:
@@ -102,16 +144,15 @@ async def running(admin: Admin, name: str, nodes: set[str]) -> None:
     await admin.wait_for_all(path("pods", "default"), there, 60, labels=f"{LABEL_TASK}={name}")
 
 
-async def test_a_node_that_joins_runs_the_task_and_one_that_is_deleted_counts_no_more(
-    release: Release, node: KindNode, admin: Admin
+async def test_a_node_that_joins_runs_the_task(
+    alone: None, node: KindNode, admin: Admin, worker: Worker
 ) -> None:
     comers = await run(admin, task("comers"))
     await comers.when(lambda body: stands(body, "Ready") and counts(desired=1, succeeded=1)(body))
-    async with joined(release, node, admin) as second:
-        await comers.when(counts(desired=2, succeeded=2))
-        said = await Cli(node.kubeconfig, "default")("logs", "daemontask", "comers", "--nodes", second)
-        assert f"hello from {second}" in said.out
-    await comers.when(lambda body: stands(body, "Ready") and counts(desired=1, succeeded=1)(body))
+    await worker.join(admin)
+    await comers.when(counts(desired=2, succeeded=2))
+    said = await Cli(node.kubeconfig, "default")("logs", "daemontask", "comers", "--nodes", worker.name)
+    assert f"hello from {worker.name}" in said.out
     await end(admin, comers)
 
 
@@ -121,13 +162,15 @@ async def test_a_drain_in_the_middle_of_a_rollout_costs_no_attempt(
     """The run that the drain cut off is made good once the node takes pods again; the other node's is left
     alone."""
     async with PodRecorder(admin, "default", labels=f"{LABEL_TASK}=drained") as record:
-        drained = await run(admin, task("drained", WORK, backoffLimit=0))
+        drained = await work(admin, node, "drained", backoffLimit=0)
         await running(admin, "drained", {node.name, second})
-        await drain(release, second)
+        await asyncio.to_thread(drain, release, second)
+        await let_end(node, node.name)
         held = await drained.when(counts(succeeded=1, blocked=1, failed=0))
         (blocked,) = held["status"]["blockedNodes"]
         assert (blocked["nodeName"], blocked["reason"]) == (second, "Cordoned")
         await asyncio.to_thread(release.shell, f"kubectl uncordon {second}")
+        await let_end(node, second)
         await drained.when(lambda body: stands(body, "Ready") and counts(succeeded=2, failed=0)(body))
         await record.settle()
         assert record.runs_per_node("Succeeded") == {node.name: 1, second: 1}
@@ -141,14 +184,22 @@ async def test_a_kubelet_that_restarts_in_the_middle_of_a_run_repeats_nothing(
 ) -> None:
     nodes = {node.name, second}
     async with PodRecorder(admin, "default", labels=f"{LABEL_TASK}=restarted") as record:
-        restarted = await run(admin, task("restarted", WORK))
+        restarted = await work(admin, node, "restarted")
         await running(admin, "restarted", nodes)
         for name in nodes:
             await asyncio.to_thread(node.systemctl, name, "restart")
+            since = datetime.now(UTC)
+            await admin.wait_for(path("leases", "kube-node-lease", name), renewed(since))
+            await let_end(node, name)
         await restarted.when(lambda body: stands(body, "Ready") and counts(succeeded=2)(body))
         await record.settle()
         assert record.runs_per_node() == dict.fromkeys(nodes, 1)
     await end(admin, restarted)
+
+
+def renewed(since: datetime) -> Callable[[Json], bool]:
+    """Whether a kubelet has renewed its Lease since then."""
+    return lambda lease: datetime.fromisoformat(lease["spec"]["renewTime"]) > since
 
 
 async def test_a_kubelet_with_a_full_disk_rejects_the_pod_and_the_node_runs_later(
@@ -179,29 +230,39 @@ def pressed(body: Json) -> bool:
     )
 
 
-async def test_the_standby_on_another_node_acts_when_the_leaders_node_hangs(
+async def test_the_standby_on_another_node_acts_within_20_seconds_when_the_leaders_node_hangs(
     release: Release, node: KindNode, admin: Admin, second: str
 ) -> None:
-    await asyncio.to_thread(release.shell, f"kubectl -n {NAMESPACE} rollout restart deployment")
-    await admin.wait_for(DEPLOYMENT, lambda body: body["status"].get("updatedReplicas") == 2)
-    await complete(admin)
     led = await leader(admin)
+    standby, _ = await standby_of(admin, led)
+    await admin.delete(path("pods", NAMESPACE, standby))
+    await admin.wait_gone(path("pods", NAMESPACE, standby))
+    await complete(admin)
     where = (await admin.get(path("pods", NAMESPACE, led)))["spec"]["nodeName"]
-    (other,) = {node.name, second} - {where}
+    standby, elsewhere = await standby_of(admin, led)
+    assert {where, elsewhere} == {node.name, second}, "what is made anew goes to the other node"
+    since = time.monotonic()
     await asyncio.to_thread(node.freeze, where)
     try:
         hung = await run(admin, task("hung"))
-        await admin.wait_for_all(path("pods", "default"), bool, 20, labels=f"{LABEL_TASK}=hung")
+        await admin.wait_for_all(path("pods", "default"), bool, 60, labels=f"{LABEL_TASK}=hung")
+        assert time.monotonic() - since < 20
         await hung.when(lambda body: body["status"].get("succeeded", 0) >= 1)
-        assert await leader(admin) != led
-        standby = (await admin.get(path("pods", NAMESPACE, await leader(admin))))["spec"]["nodeName"]
-        assert standby == other
+        assert await leader(admin) == standby
         await kill(admin, led)
     finally:
         await asyncio.to_thread(node.freeze, where, thaw=True)
     await hung.when(lambda body: stands(body, "Ready") and counts(succeeded=2)(body))
+    assert release.logged(led), "what the dead one wrote is judged, too"
     await end(admin, hung)
     await complete(admin)
+
+
+async def standby_of(admin: Admin, led: str) -> tuple[str, str]:
+    """The pod that is not the leader, and its node."""
+    pods = await admin.list(path("pods", NAMESPACE), labels=OPERATOR)
+    (found,) = (pod for pod in pods if pod["metadata"]["name"] != led)
+    return found["metadata"]["name"], found["spec"]["nodeName"]
 
 
 def available(pod: Json) -> bool:
@@ -273,4 +334,15 @@ async def test_a_drain_keeps_to_a_disruption_budget_and_gives_every_node_back(
         assert min(served) >= REPLICAS - 1
         assert not before & names(await admin.list(PODS, labels="app=web")), "each node was drained"
         await end(admin, drained)
+    await complete(admin)
+
+
+async def test_a_node_that_is_deleted_counts_no_more(
+    release: Release, admin: Admin, worker: Worker, second: str
+) -> None:
+    goers = await run(admin, task("goers"))
+    await goers.when(lambda body: stands(body, "Ready") and counts(desired=2, succeeded=2)(body))
+    await asyncio.to_thread(worker.leave)
+    await goers.when(lambda body: stands(body, "Ready") and counts(desired=1, succeeded=1)(body))
+    await end(admin, goers)
     await complete(admin)

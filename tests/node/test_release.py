@@ -23,7 +23,7 @@ from testing.nodetasks import task
 from testing.refreshing import Refreshing
 from testing.release import DEPLOYMENT, NAMESPACE, PODS, Release, complete
 
-FAKE: Final = 24
+FAKE: Final = 15
 AT_ONCE: Final = 3
 RUN_SECONDS: Final = 2.0
 HOP_LIMIT: Final = 2
