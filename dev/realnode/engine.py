@@ -17,6 +17,7 @@ from typing import IO, Final
 
 import psutil
 
+from awsdoubles.cached import ensure
 from realnode import needs, nodeimage
 from realnode.errors import NodeError
 from realnode.place import Place, claim
@@ -30,6 +31,8 @@ RUN_SECONDS: Final = 600.0
 START_SECONDS: Final = 180.0
 NETWORK: Final = "kind"
 DOCKERD: Final = "dockerd"
+# Of its data: what it knows of images, and their layers.
+LOADED: Final = ("image", "overlay2")
 # Debian with Docker becomes the namespaces' root, which can be written to until they end. A mere chroot would
 # not do: who enters a container's mount namespace later finds its root there, and not the container's.
 ROOT: Final = """
@@ -130,16 +133,33 @@ class OwnEngine(Engine):
 
     def start(self) -> None:
         """Return when it answers and has the nodes' image. What a failed start has begun, stop() ends."""
-        debian, image = nodeimage.debian(), nodeimage.node()
+        of = f"{nodeimage.debian()}\0{nodeimage.node()}"
+        self._begin(ensure("node-loaded", of, self._load, what="the nodes' image as the engine keeps it"))
+
+    def _load(self, folder: Path) -> None:
+        """Have the nodes' image there as the engine keeps it."""
+        try:
+            self._begin()
+            self.run("load", "--quiet", "--input", str(nodeimage.node()))
+            for part in LOADED:
+                link(self._state / "docker" / part, folder)
+        finally:
+            self.stop()
+
+    def _begin(self, loaded: Path | None = None) -> None:
+        """Return when it answers. `loaded`: images that it has from the start."""
         number, self._claimed = claim(cache().with_name("node-places"))
         self._state = cache().with_name("node-engines") / str(number)
         shutil.rmtree(self._state, ignore_errors=True)  # of a run that was killed
-        self._state.mkdir(parents=True)
+        (self._state / "docker").mkdir(parents=True)
+        if loaded is not None:
+            for part in LOADED:
+                link(loaded / part, self._state / "docker")
         (self._folder / "engine").mkdir(parents=True, exist_ok=True)
         self._place = place = Place(number, self._folder / "engine")
         place.open()
         seen = [str(cache().parent), str(self._folder)]
-        place.run(["sh", "-euc", ROOT, "root", str(debian), *seen])
+        place.run(["sh", "-euc", ROOT, "root", str(nodeimage.debian()), *seen])
         runc = self._state / "runc"
         runc.write_text(runc_for(needs.lacking()))
         runc.chmod(0o755)
@@ -154,7 +174,6 @@ class OwnEngine(Engine):
         ]
         self._processes.start(DOCKERD, self.enter(command))
         self._await_answer()
-        self.run("load", "--quiet", "--input", str(image))
 
     def stop(self) -> None:
         """End it and all that it runs, and drop its state. Harmless when there is nothing."""
@@ -199,6 +218,16 @@ class OwnEngine(Engine):
                 time.sleep(0.1)
             else:
                 return
+
+
+def link(folder: Path, target: Path) -> None:
+    """Have the folder in another one, its files as links: whoever changes one must replace it, as Docker
+    does."""
+    done = subprocess.run(
+        ["cp", "--archive", "--link", str(folder), str(target)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise NodeError(f"{folder} cannot be linked into {target}: {done.stderr.strip()[-500:]}")
 
 
 def runc_for(lacking: Sequence[str], runc: str = "/usr/sbin/runc") -> str:
