@@ -41,7 +41,7 @@ def _share(session: pytest.Session) -> dict[int, IO[str]]:
     """Leaves this process its share; the forks and what they say, none in a fork."""
     writer: Any = session.config.get_terminal_writer()
     files = list(dict.fromkeys(item.path for item in session.items))
-    count = max(1, min(len(os.sched_getaffinity(0)), len(files)))
+    count = max(1, min(os.cpu_count() or 1, len(files)))
     forks: dict[int, IO[str]] = {}
     share = 0
     writer.flush()
