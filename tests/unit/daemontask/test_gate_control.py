@@ -300,8 +300,8 @@ def test_that_one_node_has_changed_is_not_lost_beside_a_slower_one() -> None:
 
 
 def test_nodes_behind_slow_ones_are_left_to_the_next_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_control, "SECONDS", 0.05)
+    monkeypatch.setattr(gate_control, "SECONDS", 0.5)  # to begin as many as there may be at once
     gates = Gates(many(100))
-    gates.server.pause = lambda _: asyncio.sleep(0.1)
+    gates.server.pause = lambda _: asyncio.sleep(0.6)
     gates.passes()
     assert (len(gates.opened), gates.wait) == (gate_control.CONCURRENCY, 1.0)
