@@ -406,6 +406,18 @@ def test_no_connection_that_is_being_closed_outlives_the_event_loop(cluster: Clu
     assert asyncio.run(leave()).startswith("<_SelectorSocketTransport closed")
 
 
+def test_a_connection_whose_other_side_reads_nothing_is_cut() -> None:
+    async def leave() -> str:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            _, writer = await asyncio.open_connection(*silent.getsockname()[:2])
+            writer.write(bytes(50_000_000))  # more than the kernel takes
+            writer.close()
+            await connections_closed(patience=0.1)
+            return repr(writer.transport)
+
+    assert asyncio.run(leave()).startswith("<_SelectorSocketTransport closed")
+
+
 def test_no_connection_that_a_server_has_accepted_outlives_its_event_loop() -> None:
     """Including a connection that was accepted while the server closed."""
 

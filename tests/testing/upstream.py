@@ -20,7 +20,7 @@ from testbed.closing import connections_closed
 from testing import manifests
 
 _NOT_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-_PATIENCE = 5.0  # seconds for cancelled requests to be answered before the session closes
+_PATIENCE = 60.0  # seconds for cancelled requests to be answered before the session closes
 
 
 class Upstream:
