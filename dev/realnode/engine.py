@@ -31,7 +31,7 @@ RUN_SECONDS: Final = 600.0
 START_SECONDS: Final = 180.0
 NETWORK: Final = "kind"
 DOCKERD: Final = "dockerd"
-# Of its data: what it knows of images, and their layers.
+# Parts of its data: the records of images, and their layers.
 LOADED: Final = ("image", "overlay2")
 # Debian with Docker becomes the namespaces' root, which can be written to until they end. A mere chroot would
 # not do: who enters a container's mount namespace later finds its root there, and not the container's.
@@ -137,7 +137,7 @@ class OwnEngine(Engine):
         self._begin(ensure("node-loaded", of, self._load, what="the nodes' image as the engine keeps it"))
 
     def _load(self, folder: Path) -> None:
-        """Have the nodes' image there as the engine keeps it."""
+        """Load the nodes' image, and link the engine's files of it into the folder."""
         try:
             self._begin()
             self.run("load", "--quiet", "--input", str(nodeimage.node()))
@@ -221,8 +221,7 @@ class OwnEngine(Engine):
 
 
 def link(folder: Path, target: Path) -> None:
-    """Have the folder in another one, its files as links: whoever changes one must replace it, as Docker
-    does."""
+    """Link the files of a folder into another one. Docker replaces such files and writes into none."""
     done = subprocess.run(
         ["cp", "--archive", "--link", str(folder), str(target)], capture_output=True, text=True, check=False
     )

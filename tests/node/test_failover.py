@@ -1,5 +1,4 @@
-"""A leader that is stopped: the standby acts at once, on a task that nobody has seen before. One whose node
-hangs is in test_nodes.py."""
+"""A leader that stops: the standby acts at once on a new task. A leader whose node hangs: test_nodes.py."""
 
 import time
 

@@ -20,7 +20,7 @@ from testing.nodetasks import task
 from testing.release import NAMESPACE, Release, complete, kill, leader
 from testing.release import PODS as OPERATOR
 
-# A pipe in a folder of the node: who reads it is held up until somebody writes.
+# A pipe in a folder of the node: a reader waits until a test writes.
 HELD: Final = "/var/lib/held"
 # Told to end it ends, which the first process of a container does not by itself.
 WORK: Final = f"""
@@ -29,7 +29,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 open("{HELD}/pipe").read()
 """
 KUBELET: Final = "/var/lib/kubelet/config.yaml"
-# So little may be used of the disk; what the kubelet finds it says at once.
+# The disk counts as full, and the kubelet reports it within a second.
 FULL: Final = (
     r"s/^\( *nodefs.available:\).*/\1 99%/",
     r"s/^\(nodeStatusUpdateFrequency:\).*/\1 1s/",
@@ -240,7 +240,7 @@ async def test_the_standby_on_another_node_acts_within_20_seconds_when_the_leade
     await complete(admin)
     where = (await admin.get(path("pods", NAMESPACE, led)))["spec"]["nodeName"]
     standby, elsewhere = await standby_of(admin, led)
-    assert {where, elsewhere} == {node.name, second}, "what is made anew goes to the other node"
+    assert {where, elsewhere} == {node.name, second}, "the new standby runs on the other node"
     since = time.monotonic()
     await asyncio.to_thread(node.freeze, where)
     try:
@@ -253,7 +253,7 @@ async def test_the_standby_on_another_node_acts_within_20_seconds_when_the_leade
     finally:
         await asyncio.to_thread(node.freeze, where, thaw=True)
     await hung.when(lambda body: stands(body, "Ready") and counts(succeeded=2)(body))
-    assert release.logged(led), "what the dead one wrote is judged, too"
+    assert release.logged(led), "the log of the leader that hung is checked, too"
     await end(admin, hung)
     await complete(admin)
 

@@ -1,7 +1,7 @@
 """`--fork`: tests are collected once, then forks of this process run them, one for each processor.
 
 With `count` processes each runs every `count`-th file, the same ones in each run. The first process prints
-what the others say as it ends, and fails when one of them does. Workers of pytest-xdist each collect for
+the output of the others at its end, and fails if one of them fails. Workers of pytest-xdist each collect for
 themselves, and their reports on each test cost a third of the CPU; they share out single tests, though.
 """
 
@@ -38,7 +38,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 
 
 def _share(session: pytest.Session) -> dict[int, IO[str]]:
-    """Leaves this process its share; the forks and what they say, none in a fork."""
+    """Keep this process's share of the tests. Returns the forks with their output; none in a fork."""
     writer: Any = session.config.get_terminal_writer()
     files = list(dict.fromkeys(item.path for item in session.items))
     count = max(1, min(os.cpu_count() or 1, len(files)))

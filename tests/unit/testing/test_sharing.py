@@ -1,4 +1,4 @@
-"""What fails in a fork of `--fork` fails the run, and is told."""
+"""A failure in a fork of `--fork` fails the run, and is printed."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ FIRST = "def test_first(): pass\n"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("second", "fails", "told"),
+    ("second", "fails", "printed"),
     [
         ("def test_second(): pass\n", False, "test_b.py::test_second PASSED"),
         ("def test_second(): assert not 'so'\n", True, "FAILED test_b.py::test_second"),
@@ -20,7 +20,7 @@ FIRST = "def test_first(): pass\n"
     ],
     ids=["it passes", "it fails", "it ends the process"],
 )
-def test_the_run_of_the_forks_is_that_of_all(tmp_path: Path, second: str, fails: bool, told: str) -> None:
+def test_the_run_of_the_forks_is_that_of_all(tmp_path: Path, second: str, fails: bool, printed: str) -> None:
     """Of two files each runs in a process of its own where there are two processors."""
     (tmp_path / "test_a.py").write_text(FIRST)
     (tmp_path / "test_b.py").write_text(second)
@@ -36,4 +36,4 @@ def test_the_run_of_the_forks_is_that_of_all(tmp_path: Path, second: str, fails:
     )
     assert bool(ran.returncode) == fails, ran.stdout + ran.stderr
     assert "test_a.py::test_first PASSED" in ran.stdout
-    assert told in ran.stdout
+    assert printed in ran.stdout
