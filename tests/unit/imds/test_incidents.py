@@ -122,7 +122,7 @@ MOMENTS: Final = {
 @pytest.fixture
 def world() -> Iterator[World]:
     made = World({A: {}, B: {}})
-    for number in range(32):
+    for number in range(16):
         made.join((A, B)[number % 2], team="x")
     made.ec2.applies_in = 3.0
     yield made
@@ -657,7 +657,7 @@ def test_nothing_follows_while_ec2_does_not_tell_of_one_that_was_changed(world: 
 
     def late() -> list[Sent]:
         every = world.judge.taken[world.cluster.policy("p").uid].values()
-        return [one for one in every if world.ec2.instances[one.instance].number > 16 and not one.canary]
+        return [one for one in every if world.ec2.instances[one.instance].number > 8 and not one.canary]
 
     world.run(900.0, until=lambda: bool(late()))
     one = world.ec2.instances[late()[0].instance]
