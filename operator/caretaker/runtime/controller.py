@@ -330,7 +330,7 @@ class Controller:
         self._queue.add_after(key, delay)
 
     async def _api_error(self, key: Key, error: ApiError) -> None:
-        if error.conflict:
+        if error.conflict or _is_deleted(key, error):
             self._queue.retry(key, at_most=CONFLICT_MAX)
             return
         delay = self._queue.retry(key, error.retry_after or 0.0)
@@ -359,3 +359,9 @@ class Controller:
 
 def _ref(key: Key, uid: str) -> ObjectRef:
     return ObjectRef(API_VERSION, key.kind, key.namespace, key.name, uid)
+
+
+def _is_deleted(key: Key, error: ApiError) -> bool:
+    """Whether the resource was deleted before its status was written. A missing CRD has another message."""
+    own = error.path.endswith(f"/{key.name}/status")
+    return error.not_found and own and f'"{key.name}" not found' in error.message

@@ -35,6 +35,10 @@ class Seen:
             raise Postponed(600)
         if key.name == "torn":
             raise asyncio.CancelledError
+        if key.name in ("deleted", "without-crd"):
+            said = f'daemontasks "{key.name}" not found' if key.name == "deleted" else "no such resource"
+            path = f"/apis/caretaker.dev/v1alpha1/namespaces/default/daemontasks/{key.name}/status"
+            raise ApiError(404, "NotFound", said, verb="patch", path=path)
 
     def forget(self, key: Key) -> None:
         """Nothing is kept."""
@@ -121,6 +125,16 @@ async def test_a_pass_that_may_not_begin_yet_comes_later_whatever_arrives(name: 
     assert loop.queue.retry(later) < 1, "it has not failed"
     loop.controller.stop()
     await asyncio.wait({running}, timeout=10)
+
+
+@pytest.mark.parametrize(("name", "warnings"), [("deleted", 0), ("without-crd", 1)])
+async def test_a_resource_that_is_deleted_before_its_status_is_written_is_no_failure(
+    name: str, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, key = Loop(), Key("DaemonTask", "default", name)
+    await loop.controller.run_pass(key)
+    assert len(caplog.records) == warnings
+    assert loop.queue.pending(key)
 
 
 async def test_no_pass_begins_after_the_stop() -> None:
