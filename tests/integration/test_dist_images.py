@@ -138,6 +138,10 @@ class TestAnImage:
 
     __test__ = IMAGES != "none"
 
+    def test_tells_how_it_is_used_and_its_version(self, operator: ImageRoot) -> None:
+        assert "usage: caretaker" in said(operator, "--help")
+        assert said(operator, "--version") == f"caretaker {VERSION}\n"
+
     def test_plans(self, operator: ImageRoot, cluster: Cluster) -> None:
         shutil.copy(CHECKOUT / "examples" / "hello.yaml", operator.folder / "task.yaml")
         kubeconfig = operator.folder / "kubeconfig"

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from caretaker.api.conditions import Condition, Event, ObjectRef, Reason
-from caretaker.api.names import API_VERSION
+from caretaker.api.names import API_VERSION, GROUP
 from caretaker.api.objects import WireMeta
 from caretaker.api.times import format_time
 from caretaker.kube.client import KubeClient
@@ -362,6 +362,5 @@ def _ref(key: Key, uid: str) -> ObjectRef:
 
 
 def _is_deleted(key: Key, error: ApiError) -> bool:
-    """Whether the resource was deleted before its status was written. A missing CRD has another message."""
-    own = error.path.endswith(f"/{key.name}/status")
-    return error.not_found and own and f'"{key.name}" not found' in error.message
+    """Whether the resource was deleted before it was written. A missing CRD has other words."""
+    return error.not_found and error.message == f'{_KINDS[key.kind].plural}.{GROUP} "{key.name}" not found'

@@ -14,6 +14,13 @@ from fakes import virtualtime
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
 
+# The API server's words.
+NOT_FOUND = {
+    "deleted": 'daemontasks.caretaker.dev "deleted" not found',
+    "without-crd": "the server could not find the requested resource",
+    "of-another": 'configmaps "of-another" not found',
+}
+
 
 class Seen:
     """A kind whose resources are all gone: a pass only looks. One named `torn` awaits what was cancelled."""
@@ -35,10 +42,8 @@ class Seen:
             raise Postponed(600)
         if key.name == "torn":
             raise asyncio.CancelledError
-        if key.name in ("deleted", "without-crd"):
-            said = f'daemontasks "{key.name}" not found' if key.name == "deleted" else "no such resource"
-            path = f"/apis/caretaker.dev/v1alpha1/namespaces/default/daemontasks/{key.name}/status"
-            raise ApiError(404, "NotFound", said, verb="patch", path=path)
+        if key.name in NOT_FOUND:
+            raise ApiError(404, "NotFound", NOT_FOUND[key.name])
 
     def forget(self, key: Key) -> None:
         """Nothing is kept."""
@@ -127,8 +132,8 @@ async def test_a_pass_that_may_not_begin_yet_comes_later_whatever_arrives(name: 
     await asyncio.wait({running}, timeout=10)
 
 
-@pytest.mark.parametrize(("name", "warnings"), [("deleted", 0), ("without-crd", 1)])
-async def test_a_resource_that_is_deleted_before_its_status_is_written_is_no_failure(
+@pytest.mark.parametrize(("name", "warnings"), [("deleted", 0), ("without-crd", 1), ("of-another", 1)])
+async def test_a_resource_that_is_deleted_before_it_is_written_is_no_failure(
     name: str, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop, key = Loop(), Key("DaemonTask", "default", name)
