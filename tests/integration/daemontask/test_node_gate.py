@@ -99,8 +99,8 @@ async def test_a_changed_template_keeps_it_shut_until_the_new_one_has_succeeded(
     world.kubelet.default = HOLD
     task = await gated(world)
     await task.running()
+    old = (await task.when(lambda t: "currentRevision" in t["status"]))["status"]["currentRevision"]
     await task.put_template(world.template(containers=[{"name": "main", "image": "test:2"}]))
-    old = (await task.get())["status"]["currentRevision"]
     await task.when(lambda t: t["status"]["currentRevision"] != old)
     await world.kubelet.finish(name)
     await task.pods_when(lambda pods: any(p["spec"]["containers"][0]["image"] == "test:2" for p in pods))

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.admin import Admin, Json, path
 from testbed.steer import make_not_ready, make_ready
-from testing.customresource import stands
+from testing.customresource import condition, stands
 from testing.imds import GOOD, MODIFY, SLOW, Fleet, Policy
 from testing.operator import OperatorProcess
 from testing.rollouts import until
@@ -673,8 +673,9 @@ async def test_what_is_mended_shows_in_other_policies_at_once(fleet: Fleet) -> N
 async def test_nodes_that_are_no_instances_are_not_called_compliant(fleet: Fleet) -> None:
     await fleet.add(2, joined=False)
     policy = await fleet.create(**ENFORCE)
-    told = await policy.condition("Compliant", "Unknown", "NoMatchingNodes")
-    assert told["message"].startswith("none of 2 node(s)")
+    # The operator may see the policy before the nodes.
+    found = await policy.when(lambda f: condition(f, "Compliant")["message"].startswith("none of 2 node(s)"))
+    assert stands(found, "Compliant", "Unknown", "NoMatchingNodes")
     await policy.condition("Ready", "False", "NoMatchingNodes")
     await policy.condition("PermissionOK", "Unknown", "NoMatchingNodes")
     assert not fleet.control.calls()
