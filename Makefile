@@ -22,6 +22,7 @@ FRESH ?=
 TEST ?=
 TIMES ?= 50
 LOAD ?= 2
+LAG ?= 0
 # Of `make fuzz`.
 SUBJECTS ?=
 # Of `make release`: where it will be found, what its images are built on (published, debian, none), and who
@@ -89,8 +90,8 @@ fuzz: setup ## every decoder and planner with the largest inputs, then at random
 	PYTHONPATH=operator:dev $(PYTHON) -m fuzz "$(MINUTES)" $(SUBJECTS)
 
 .PHONY: stress
-stress: program doubles gotools ## repeat tests beside busy processes until one fails: TEST=tests/unit/kube or TEST="a word", TIMES=50 LOAD=2
-	@$(PYTHON) -m stress "$(TEST)" --times $(TIMES) --load $(LOAD)
+stress: program doubles gotools ## repeat tests beside busy processes until one fails: TEST=tests/unit/kube or TEST="a word", TIMES=50 LOAD=2; LAG=0.7 for operators that are behind
+	@$(PYTHON) -m stress "$(TEST)" --times $(TIMES) --load $(LOAD) --lag $(LAG)
 
 .PHONY: docs
 docs: setup ## the site of docs/, with a reference of every field; fails at a link or an anchor that leads nowhere

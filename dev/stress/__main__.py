@@ -1,5 +1,7 @@
-"""`python -m stress TEST [--times 50] [--load 2]` repeats tests until one fails, beside `load` processes that
-each burn a CPU. TEST: a file, a test's ID, or an expression as `pytest -k` has it.
+"""`python -m stress TEST [--times 50] [--load 2] [--lag 0.7]` repeats tests until one fails, beside `load`
+processes that each burn a CPU. TEST: a file or folder, a test's ID, or an expression as `pytest -k` has it.
+With `lag`, operators are behind: their writes of status and the events of their own watches come so many
+seconds late (tests/testing/pace.py).
 
 Each run has a seed of its own for what is random. Of the run that failed it prints the seed, what pytest
 printed, with a timeline of the test that failed (tests/testing/timeline.py), and the end of each log that its
@@ -37,20 +39,23 @@ def main() -> int:
     parser.add_argument("test", metavar="TEST")
     parser.add_argument("--times", type=int, default=50, help="runs; 50 by default")
     parser.add_argument("--load", type=int, default=2, help="processes that burn a CPU; 2 by default")
+    parser.add_argument(
+        "--lag", type=float, default=0.0, help="seconds that operators are behind; 0 by default"
+    )
     options = parser.parse_args()
-    return ending.run(lambda: _stress(options.test, options.times, options.load))
+    return ending.run(lambda: _stress(options))
 
 
-def _stress(test: str, times: int, load: int) -> int:
-    with _burning(load):
-        for number in range(1, times + 1):
-            if code := _run(test, number, times):
+def _stress(options: argparse.Namespace) -> int:
+    with _burning(options.load):
+        for number in range(1, options.times + 1):
+            if code := _run(options.test, number, options.times, options.lag):
                 return code
     shutil.rmtree(FOLDER, ignore_errors=True)
     return 0
 
 
-def _run(test: str, number: int, times: int) -> int:
+def _run(test: str, number: int, times: int, lag: float) -> int:
     seed, began = random.randrange(2**32), time.monotonic()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
@@ -59,6 +64,7 @@ def _run(test: str, number: int, times: int) -> int:
     command += ["-p", "testing.timeline", f"--basetemp={FOLDER / 'tmp'}"]
     command += [test] if file else ["tests", "-k", test]
     env = {**os.environ, "MODEL_SEED": str(seed), "PYTHONPATH": os.pathsep.join(SOURCES)}
+    env["OPERATOR_LAG"] = str(lag)
     found = subprocess.run(command, cwd=CHECKOUT, env=env, stdout=-1, stderr=-2, text=True, check=False)
     took = time.monotonic() - began
     if not found.returncode:

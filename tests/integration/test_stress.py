@@ -43,6 +43,36 @@ def test_of_an_operator(tmp_path):
     assert False, "after all of that"
 """
 
+LATE = """
+import json
+import pathlib
+import time
+import urllib.request
+
+from testing.apiproxy import ApiProxy
+from testing.operator import OperatorProcess
+
+def test_status_comes_late():
+    kubeconfig = pathlib.Path({kubeconfig!r})
+    container = {{"name": "main", "image": "test:1"}}
+    template = {{"spec": {{"nodeSelector": {{"none": "such"}}, "containers": [container]}}}}
+    task = {{"apiVersion": "caretaker.dev/v1alpha1", "kind": "DaemonTask", "metadata": {{"name": "a"}}}}
+    body = json.dumps({{**task, "spec": {{"template": template}}}}).encode()
+    with (
+        ApiProxy(kubeconfig, "person") as proxy,
+        OperatorProcess(kubeconfig, namespace={namespace!r}, leader_elect=False),
+    ):
+        where = proxy.url + "/apis/caretaker.dev/v1alpha1/namespaces/{namespace}/daemontasks"
+        sent = {{"Content-Type": "application/json"}}
+        began = time.monotonic()
+        urllib.request.urlopen(urllib.request.Request(where, body, sent)).close()
+        while True:
+            with urllib.request.urlopen(where + "/a") as answer:
+                if json.load(answer)["status"]["observedGeneration"] > 0:
+                    break
+    assert time.monotonic() - began < 1.5, "the operator is behind"
+"""
+
 
 def stressed(test: str, *more: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "stress", test, "--load", "1", *more]
@@ -89,3 +119,13 @@ def test_of_a_test_that_fails_it_shows_calls_and_logs_in_order_of_time(
     found = [next((at for at, line in enumerate(timeline) if words in line), -1) for words in wanted]
     assert -1 not in found, (found, output)
     assert found == sorted(found), timeline
+
+
+def test_operators_are_behind_where_that_is_asked_for(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    test = tmp_path / "test_late.py"
+    test.write_text(LATE.format(kubeconfig=str(cluster.kubeconfig), namespace=namespace))
+    code, output = stressed(str(test), "--times", "1", "--lag", "1.5")
+    assert code == 1, output
+    assert "the operator is behind" in output

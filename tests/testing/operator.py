@@ -332,12 +332,13 @@ class OperatorProcess:
 def _begin(
     command: Sequence[str] | None, words: Sequence[str], env: Mapping[str, str], scale: float, skew: float
 ) -> subprocess.Popen[str] | Forked:
-    forked = None if command or skew else forks.start(["run", *words], env, scale)
+    lag = os.environ.get("OPERATOR_LAG", "0")  # of `make stress`
+    forked = None if command or skew or float(lag) else forks.start(["run", *words], env, scale)
     if forked is not None:
         return forked
     program = tuple(command or NEW_INTERPRETER)
-    if (scale != 1.0 or skew) and program[:3] == NEW_INTERPRETER[:3]:
-        program = (sys.executable, "-P", str(PACE), str(scale), str(skew), *program[3:])
+    if (scale != 1.0 or skew or float(lag)) and program[:3] == NEW_INTERPRETER[:3]:
+        program = (sys.executable, "-P", str(PACE), str(scale), str(skew), lag, *program[3:])
     return _spawner.submit(
         subprocess.Popen,
         [sys.executable, "-I", "-S", "-c", _REAPED, str(os.getpid()), *program, *words],
