@@ -21,8 +21,8 @@ from caretaker.daemontask.node_summary import earliest
 from caretaker.daemontask.plan import Plan, keep_slots, with_launch
 from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl, run_all
 from caretaker.daemontask.shards import Written, write_refusal
-from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
-from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.status_input import Outcome, WriteRefusal
 from caretaker.daemontask.task_state import LedgerSession, TaskState
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict

@@ -26,8 +26,7 @@ from caretaker.daemontask.messages import (
     unopened_message,
 )
 from caretaker.daemontask.rollout import waiting_since
-from caretaker.daemontask.snapshot import WriteRefusal
-from caretaker.daemontask.status_input import StatusInput
+from caretaker.daemontask.status_input import StatusInput, WriteRefusal
 
 
 def conditions_of(inputs: StatusInput) -> Iterable[Condition]:

@@ -18,6 +18,8 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import RefusedPod
 
+PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
+
 State = Literal["excluded", "succeeded", "failed", "active", "pending", "blocked"]
 
 BACKOFF_BASE: Final = 10.0

@@ -18,7 +18,8 @@ from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import Launch
 from caretaker.daemontask.pods import PodEncoder, Start, pod_name
-from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
+from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.status_input import WriteRefusal
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader, or_none

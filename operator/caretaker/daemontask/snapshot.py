@@ -7,22 +7,12 @@ import msgspec
 from caretaker.api.daemontask import DaemonTask, FormerRevision
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.cordon import Cordons
-from caretaker.daemontask.decision import DecisionCache, DrainView
+from caretaker.daemontask.decision import DecisionCache, DrainView, PodsByNode
 from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import Pacing, RefusedPod
 from caretaker.daemontask.retention import Absence
-
-PodsByNode = Mapping[str, Mapping[str, Pod]]  # node UID -> Pod name -> Pod
-
-
-class WriteRefusal(msgspec.Struct, frozen=True):
-    """Why the API server refused a write: a reason constant and its words."""
-
-    reason: str
-    message: str
-    retry_after: float = 0.0  # seconds, as the API server asked
 
 
 class Snapshot(msgspec.Struct, frozen=True):

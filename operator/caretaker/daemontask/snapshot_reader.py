@@ -21,13 +21,14 @@ from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask, drainer_of, gate_of
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Node, Pod, WireNode, WirePod
+from caretaker.daemontask.decision import PodsByNode
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.resource import RawTask, read_task
 from caretaker.daemontask.shard import WireConfigMap
 from caretaker.daemontask.shards import Shards
-from caretaker.daemontask.snapshot import PodsByNode, Snapshot
+from caretaker.daemontask.snapshot import Snapshot
 from caretaker.kube.client import KubeClient
 from caretaker.kube.store import PodIndex, Store
 from caretaker.kube.watches import Watches, running

@@ -12,9 +12,9 @@ from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
-from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
+from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
-from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.status_input import Outcome, WriteRefusal
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
 
 A, B = node("a"), node("b")

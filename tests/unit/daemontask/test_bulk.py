@@ -19,9 +19,9 @@ from caretaker.daemontask.pods import PodEncoder, pod_cost
 from caretaker.daemontask.refused_pods import Pacing
 from caretaker.daemontask.resource import RawTask
 from caretaker.daemontask.slots import SlotAssignment, paced
-from caretaker.daemontask.snapshot import Snapshot, WriteRefusal
+from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import requeue_after, status_of
-from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.status_input import Outcome, WriteRefusal
 from caretaker.daemontask.task_state import SpecCache, TaskState, TaskStates
 from caretaker.daemontask.wiring import Targets
 from caretaker.kube.store import Store

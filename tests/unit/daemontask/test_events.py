@@ -19,9 +19,8 @@ from caretaker.daemontask.events import QUIET, transitions
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.snapshot import WriteRefusal
 from caretaker.daemontask.status import status_of
-from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.status_input import Outcome, WriteRefusal
 from caretaker.runtime.events import EventRecorder
 from testing.examples import examples
 from unit.daemontask.build import NOW, UID, entry, node, pod, snapshot, task

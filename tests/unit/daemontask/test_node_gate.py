@@ -10,9 +10,8 @@ from caretaker.api.objects import Taint
 from caretaker.daemontask.gate_control import opening
 from caretaker.daemontask.plan import BATCH, plan
 from caretaker.daemontask.pods import PodEncoder, Start, build, revision_of
-from caretaker.daemontask.snapshot import WriteRefusal
 from caretaker.daemontask.status import gated_by_state, requeue_after, status_of
-from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.status_input import Outcome, WriteRefusal
 from caretaker.daemontask.task_state import SpecCache, TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store

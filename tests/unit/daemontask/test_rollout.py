@@ -15,9 +15,8 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.rollout import waiting_since
-from caretaker.daemontask.snapshot import WriteRefusal
 from caretaker.daemontask.status import status_of
-from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.status_input import Outcome, WriteRefusal
 from unit.daemontask.build import (
     NOW,
     REVISION,

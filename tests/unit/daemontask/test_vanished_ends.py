@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.decision import PodsByNode
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.snapshot import PodsByNode
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
