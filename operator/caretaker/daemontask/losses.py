@@ -6,7 +6,7 @@ a figure that the ledger did not reach, whenever the operator crashes. So a lowe
 an equal figure proves nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -18,9 +18,8 @@ from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask import ticks
 from caretaker.daemontask.annotation_requests import ASSUME_DONE, AnnotationRequests, read_requests
-from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Result
+from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger, Result
 from caretaker.daemontask.shard import Shard
-from caretaker.daemontask.snapshot import Snapshot
 
 MOST: Final = 64  # shards that are read by name: an edited status may have any number
 # A decision raises the count of writes to the next multiple: above every earlier copy, and above writes that
@@ -109,20 +108,19 @@ def done(before: LedgerStatus, run: str, now: float) -> tuple[str, str | None]:
     return run, format_time(now) if run else None
 
 
-def decided(snapshot: Snapshot) -> AnnotationRequests:
-    """The requests, without a decision that cannot be carried out: see AnnotationRequests.refused."""
-    requests = read_requests(snapshot.task)
-    if not snapshot.ledger.lost or requests.ledger != ASSUME_DONE:
+def decided(task: DaemonTask, revision: str, ledger: Ledger, nodes: Collection[str]) -> AnnotationRequests:
+    """The requests, without a decision that cannot be carried out: see AnnotationRequests.refused. `nodes`:
+    the names of those that exist."""
+    requests = read_requests(task)
+    if not ledger.lost or requests.ledger != ASSUME_DONE:
         return requests
-    why = (
-        _unproved(snapshot, requests) if not requests.assumed else _unknown_nodes(snapshot, requests.assumed)
-    )
+    why = _unknown_nodes(requests.assumed, nodes) if requests.assumed else _unproved(task, revision, requests)
     return msgspec.structs.replace(requests, ledger="", refused=why) if why else requests
 
 
-def _unproved(snapshot: Snapshot, requests: AnnotationRequests) -> str:
-    reported = snapshot.task.status.ledger
-    if reported.done_run and reported.done_run == wanted_run(snapshot.task, snapshot.revision, requests):
+def _unproved(task: DaemonTask, revision: str, requests: AnnotationRequests) -> str:
+    reported = task.status.ledger
+    if reported.done_run and reported.done_run == wanted_run(task, revision, requests):
         return ""
     since = (
         "the task was changed since every node had succeeded"
@@ -135,27 +133,28 @@ def _unproved(snapshot: Snapshot, requests: AnnotationRequests) -> str:
     )
 
 
-def _unknown_nodes(snapshot: Snapshot, assumed: Iterable[str]) -> str:
-    unknown = sorted(set(assumed) - snapshot.nodes.keys())
+def _unknown_nodes(assumed: Iterable[str], nodes: Collection[str]) -> str:
+    unknown = sorted(name for name in assumed if name not in nodes)
     if not unknown:
         return ""
     return f"{ASSUME_DONE} is not carried out: there is no node {', '.join(unknown[:5])}"
 
 
-def assumed(snapshot: Snapshot, requests: AnnotationRequests, node: Node) -> tuple[Result, str] | None:
+def assumed(
+    task: DaemonTask, ledger: Ledger, requests: AnnotationRequests, node: Node
+) -> tuple[Result, str] | None:
     """(result, reason) of this node's run by the decision assume-done; None where it does not apply.
 
     A node that the decision names has succeeded, and without names each node that existed when every node had
     succeeded. A node that joined later may have run before the loss: it runs again, but with AtMostOnce it
     fails.
     """
-    ledger = snapshot.ledger
     if not ledger.lost or requests.ledger != ASSUME_DONE:
         return None
     if node.name in ledger.entries and node.name not in ledger.older:
         return None
     if requests.assumed:
         return _DONE if node.name in requests.assumed else None
-    if node.created <= (parse_time(snapshot.task.status.ledger.done_at) or 0.0):
+    if node.created <= (parse_time(task.status.ledger.done_at) or 0.0):
         return _DONE
-    return ("Failed", OUTCOME_UNKNOWN) if snapshot.task.spec.at_most_once else None
+    return ("Failed", OUTCOME_UNKNOWN) if task.spec.at_most_once else None

@@ -82,7 +82,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan(snapshot: Snapshot) -> Plan:
     """The next actions for one task."""
-    requests = decided(snapshot)
+    requests = decided(snapshot.task, snapshot.revision, snapshot.ledger, snapshot.nodes)
     frozen = bool(snapshot.ledger.lost) and not requests.ledger
     tick = ticks.next_tick(snapshot.task, _closed(snapshot, frozen), snapshot.now)
     # Status names a tick from this pass on: runs for the tick before do not count for it.

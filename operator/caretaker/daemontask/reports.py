@@ -63,7 +63,9 @@ def _assumed(
     """The report of a run whose record is lost. No name of the node's Pods is given again."""
     node, entry = report.node, snapshot.ledger.entries.get(report.node.name)
     pods = snapshot.pods.get(node.uid, NO_PODS)
-    assumption = assumed(snapshot, requests, node) if report.decision.state != "succeeded" else None
+    if report.decision.state == "succeeded":
+        return None
+    assumption = assumed(snapshot.task, snapshot.ledger, requests, node)
     if assumption is None or not _may_have_run(inputs, node, snapshot.eligibility_rules.check(node), pods):
         return None
     recorded = entry.seq if entry is not None and entry.node_uid == node.uid else 0
