@@ -60,10 +60,12 @@ class Applier:
     async def apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither. Beside them, the
         nodes that have succeeded are opened, even if that cannot be recorded now: their Pods show it."""
-        state.remember(snapshot)
+        state.pacing, state.absence = snapshot.pacing, snapshot.absence
+        state.keep_unrecorded(snapshot.pods, snapshot.nodes)
+        gate, rerun_on = snapshot.eligibility_rules.gate, snapshot.task.spec.rerun_on
         outcome: Outcome
         outcome, (opened, again) = await run_all(
-            (self._apply(snapshot, plan, state), self._gate_control.open(snapshot, plan, state))
+            (self._apply(snapshot, plan, state), self._gate_control.open(gate, rerun_on, plan, state))
         )
         left, now = [node for node in plan.shut if node.name not in opened], time.time()
         return msgspec.structs.replace(
@@ -89,7 +91,7 @@ class Applier:
             plan = keep_slots(plan, gone)
             launch = plan.launch
             order.queued = launch.queued > 0
-            started, complete = await self._pod_control.start(snapshot, launch, state)
+            started, complete = await self._pod_control.start(snapshot.task, snapshot.revision, launch, state)
             pacing.idle = not launch.paced_at and (pacing.idle or bool(started))
             await self._withdraw(plan, state)
             drained = await self._drain(snapshot, plan, state)
@@ -120,8 +122,10 @@ class Applier:
         state.drains.views = {uid: view for uid, view in state.drains.views.items() if uid in drained}
         if plan.launch.cordons and not plan.launch.starts:
             state.creation.refusal, state.creation.again = None, False
-        cordon_at = await self._cordon_control.cordon(snapshot, plan.launch.cordons, state)
-        found = await self._drain_control.drain(snapshot, plan.drains, state)
+        cordon_at = await self._cordon_control.cordon(
+            snapshot.task, snapshot.revision, snapshot.nodes, plan.launch.cordons, state
+        )
+        found = await self._drain_control.drain(snapshot.task, plan.drains, state)
         ended = [r for r in plan.nodes.holders if r.decision.reason == DRAINING and r.node.uid not in drained]
         again = found.again or bool(ended)
         if not state.drains.cordons.denied and any(view.denied for view in state.drains.views.values()):

@@ -149,7 +149,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         any of them must start, record and delete nothing."""
         # The belief of the plan, kept before the first await: the store may be newer afterwards.
         believed = {name: self._watched.nodes.get(name) for name in doubtful(snapshot, plan)}
-        state = self._state(snapshot)
+        meta, state = snapshot.task.metadata, self._state(snapshot)
         unsure = dict(state.creation.unsure) if plan.launch.starts else {}
         hidden = unlisted(snapshot, plan) | {name: uid for uid, name in unsure.items()}
         shards, asked = state.ledger.loaded, time.monotonic()
@@ -157,8 +157,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         known = not begin or await shards.current(begin)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
         lost = given_up(snapshot.ledger.entries, plan.records)
-        gone = all(await run_all(self._pod_control.is_gone(snapshot, plan.records[name]) for name in lost))
-        gone &= await self._pod_control.has_seen_all(snapshot, hidden)
+        gone = all(await run_all(self._pod_control.is_gone(meta, plan.records[name]) for name in lost))
+        gone &= await self._pod_control.has_seen_all(meta, snapshot.pods, hidden)
         if known and seen and gone:
             for uid in unsure:
                 state.creation.unsure.pop(uid, None)

@@ -13,13 +13,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from caretaker.api.objects import Node
+from caretaker.api.daemontask import DaemonTask
+from caretaker.api.objects import Node, WireMeta
 from caretaker.daemontask.cordon import cordoning, mark_of, uncordoning
 from caretaker.daemontask.drain import FIRST_WAIT, words_of
 from caretaker.daemontask.node_client import NodeClient
 from caretaker.daemontask.pod_control import run_all
 from caretaker.daemontask.pods import PodEncoder, Start
-from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
@@ -56,7 +56,14 @@ class CordonControl:
         self._ended = ended if ended is not None else {}  # WatchHandlers.ended
         self._known = 0.0  # time.monotonic() until which the rights are known to be there
 
-    async def cordon(self, snapshot: Snapshot, starts: Sequence[Start], state: TaskState) -> float:
+    async def cordon(
+        self,
+        task: DaemonTask,
+        revision: str,
+        nodes: Mapping[str, Node],
+        starts: Sequence[Start],
+        state: TaskState,
+    ) -> float:
         """Cordon and mark the nodes of these runs. Returns when to try again; 0 = nothing is left.
 
         A node whose Pod is refused by a dry run waits like one whose Pod is refused. One whose cordon is
@@ -73,12 +80,13 @@ class CordonControl:
         if (missing := await self._missing_right()) is not None:
             return self._not_cordoned(state, missing)
         state.drains.cordons = replace(state.drains.cordons, denied=False)
-        encoder = PodEncoder(snapshot.task.metadata, snapshot.task.spec, snapshot.revision)
+        path = f"/api/v1/namespaces/{task.metadata.namespace}/pods"
+        encoder = PodEncoder(task.metadata, task.spec, revision)
 
         async def one(start: Start) -> None:
-            node = snapshot.nodes.get(start.node_name)
-            if node is not None and await self._is_admissible(snapshot, encoder, start, state):
-                await self._cordon(snapshot, node, state)
+            node = nodes.get(start.node_name)
+            if node is not None and await self._is_admissible(path, encoder, start, state):
+                await self._cordon(task.metadata, node, state)
 
         await run_all(one(start) for start in starts)
         return max(state.drains.cordons.until, now + self._scale) if state.drains.cordons.message else 0.0
@@ -92,11 +100,8 @@ class CordonControl:
         )
         return state.drains.cordons.denied
 
-    async def _is_admissible(
-        self, snapshot: Snapshot, encoder: PodEncoder, start: Start, state: TaskState
-    ) -> bool:
+    async def _is_admissible(self, path: str, encoder: PodEncoder, start: Start, state: TaskState) -> bool:
         """Whether the API server would create the Pod of this run now."""
-        path = f"/api/v1/namespaces/{snapshot.task.metadata.namespace}/pods"
         state.pacing.turn = state.bulk.take(state.spec.pod_cost, time.monotonic())
         try:
             await self._client.create(path, encoder.body(start), bytes, params={"dryRun": "All"})
@@ -108,10 +113,10 @@ class CordonControl:
         state.pacing.refused_pods.forget(start.node_uid)
         return True
 
-    async def _cordon(self, snapshot: Snapshot, node: Node, state: TaskState) -> None:
+    async def _cordon(self, task: WireMeta, node: Node, state: TaskState) -> None:
         version = self._version(node)
         try:
-            body = cordoning(node, version, snapshot.task.metadata, time.time())
+            body = cordoning(node, version, task, time.time())
             await self._node_client.patch(node, body)
         except ApiError as error:
             if not error.not_executed:

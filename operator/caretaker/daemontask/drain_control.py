@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from caretaker.api.daemontask import Drain
+from caretaker.api.daemontask import DaemonTask, Drain
 from caretaker.api.objects import Node
 from caretaker.daemontask.decision import DrainView, NodeReport
 from caretaker.daemontask.drain import (
@@ -29,7 +29,6 @@ from caretaker.daemontask.drain import (
 )
 from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.pod_control import run_all
-from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission
@@ -71,7 +70,7 @@ class DrainControl:
         self._operator = operator  # namespace of its Pods
         self._turn = 0.0  # time.monotonic() from which Pods of nodes may be listed again
 
-    async def drain(self, snapshot: Snapshot, reports: Sequence[NodeReport], state: TaskState) -> Drained:
+    async def drain(self, task: DaemonTask, reports: Sequence[NodeReport], state: TaskState) -> Drained:
         """Look at the first of these nodes, and evict their Pods."""
         clock, turn = time.monotonic(), asyncio.Semaphore(CONCURRENCY)
         moments = [view.next for view in state.drains.views.values()]
@@ -81,7 +80,7 @@ class DrainControl:
 
         async def one(report: NodeReport) -> DrainView:
             async with turn:
-                return await self._look(snapshot, report, state, _Bound(most, clock + SECONDS))
+                return await self._look(task, report, state, _Bound(most, clock + SECONDS))
 
         looked = reports[:LOOKS]
         most = EVICTIONS // max(len(looked), 2)
@@ -93,9 +92,7 @@ class DrainControl:
             moments.append(time.time() + self._scale)
         return Drained(min(moments, default=0.0), any(view.empty for view in views))
 
-    async def _look(
-        self, snapshot: Snapshot, report: NodeReport, state: TaskState, bound: _Bound
-    ) -> DrainView:
+    async def _look(self, task: DaemonTask, report: NodeReport, state: TaskState, bound: _Bound) -> DrainView:
         """The node as it is now."""
         node, run, now = report.node, report.decision.drain, time.time()
         before = continued(state.drains.views, report, now)
@@ -108,7 +105,7 @@ class DrainControl:
             first = before.first + max(lost, 0.0)
             view = replace(view, first=first, known=before.known, tried=before.tried, stood=before.stood)
         try:
-            pods, found = await self._step(snapshot, node, before)
+            pods, found = await self._step(task, node, before)
         except ApiError as error:
             view = replace(view, denied=error.missing_permission is not None)
             return _stopped(view, before, f"its Pods cannot be listed: {words_of(error)}", now + wait)
@@ -118,13 +115,13 @@ class DrainControl:
             return replace(view, empty=True, next=now + FIRST_WAIT * self._scale)
         if found.blocked:
             return replace(view, message=found.blocked, next=now + wait)
-        return await self._empty(snapshot, view, before, found, bound)
+        return await self._empty(task, view, before, found, bound)
 
     async def _empty(
-        self, snapshot: Snapshot, view: DrainView, before: DrainView | None, found: Step, bound: _Bound
+        self, task: DaemonTask, view: DrainView, before: DrainView | None, found: Step, bound: _Bound
     ) -> DrainView:
         """The node after evictions. At the end of its time nothing more is evicted."""
-        drain, waits = _drain_of(snapshot), [*found.ending, *found.evict]
+        drain, waits = _drain_of(task), [*found.ending, *found.evict]
         message = f"{len(waits)} Pod(s) have not ended yet, first {min(pod.full_name for pod in waits)}"
         if view.looked >= view.first + drain.timeout_seconds:
             return replace(view, message=(before.message if before is not None else "") or message)
@@ -149,15 +146,15 @@ class DrainControl:
         return replace(view, message=message, next=next_at)
 
     async def _step(
-        self, snapshot: Snapshot, node: Node, before: DrainView | None
+        self, task: DaemonTask, node: Node, before: DrainView | None
     ) -> tuple[list[NodePod], Step]:
         """The node's Pods and the next step. The Pods to evict are read from the API server's cache, which
         costs it little; an empty node is confirmed from its store."""
-        drain, known = _drain_of(snapshot), before.known if before is not None else None
+        drain, known = _drain_of(task), before.known if before is not None else None
         params = {"fieldSelector": f"spec.nodeName={node.name}"}
         if selector := label_selector(drain.pod_selector):
             params["labelSelector"] = selector
-        uid = snapshot.task.metadata.uid
+        uid = task.metadata.uid
         if before is not None and not before.empty:
             cached = {**params, "resourceVersion": "0"}
             pods, _ = await self._client.list("/api/v1/pods", NodePod, params=cached)
@@ -194,8 +191,8 @@ class DrainControl:
         return refusal
 
 
-def _drain_of(snapshot: Snapshot) -> Drain:
-    drain = snapshot.task.spec.drain
+def _drain_of(task: DaemonTask) -> Drain:
+    drain = task.spec.drain
     assert drain is not None  # noqa: S101 - only nodes of such tasks are drained
     return drain
 

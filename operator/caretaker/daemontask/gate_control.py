@@ -16,7 +16,6 @@ from caretaker.api.objects import Node
 from caretaker.daemontask.node_client import NodeClient
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pod_control import run_all
-from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
@@ -43,11 +42,13 @@ class GateControl:
         self._scale = scale
         self._clock = clock
 
-    async def open(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> tuple[frozenset[str], bool]:
-        """Remove the taint from the nodes of the plan. A refusal ends neither the others' turn nor the pass.
-        Returns (names of the nodes that no longer have it, whether another plan is needed at once)."""
-        gate, turn = snapshot.eligibility_rules.gate, asyncio.Semaphore(CONCURRENCY)
-        opened, errors, stop_at = dict[str, str](), dict[str, ApiError](), time.monotonic() + SECONDS
+    async def open(
+        self, gate: str, rerun_on: Sequence[str], plan: Plan, state: TaskState
+    ) -> tuple[frozenset[str], bool]:
+        """Remove the taint `gate` from the nodes of the plan. A refusal ends neither the others' turn nor the
+        pass. Returns (names of the nodes that no longer have it, whether another plan is needed at once)."""
+        turn, stop_at = asyncio.Semaphore(CONCURRENCY), time.monotonic() + SECONDS
+        opened, errors = dict[str, str](), dict[str, ApiError]()
 
         async def one(node: Node) -> bool:
             """Whether it differs from the one that was decided on."""
@@ -55,7 +56,7 @@ class GateControl:
                 if time.monotonic() > stop_at or _fails_for_all(errors, opened):
                     return False
                 try:
-                    await self._node_client.patch(node, opening(node, gate, snapshot.task.spec.rerun_on))
+                    await self._node_client.patch(node, opening(node, gate, rerun_on))
                 except ApiError as error:
                     if await self._was_another(node, error):
                         return True

@@ -25,7 +25,6 @@ from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import Pacing, RefusedPods
 from caretaker.daemontask.retention import Absence
 from caretaker.daemontask.shards import Shards
-from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status_input import WriteRefusal
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import PodIndex
@@ -170,10 +169,9 @@ class TaskState:
         turn = self.bulk.take(0, now) if self.pacing.idle else self.pacing.turn
         return msgspec.structs.replace(self.pacing, turn=turn)
 
-    def remember(self, snapshot: Snapshot) -> None:
-        """Keep the findings of this snapshot."""
-        self.pacing, self.absence = snapshot.pacing, snapshot.absence
-        self.deletions.ended = self._unrecorded(snapshot.pods, snapshot.nodes)
+    def keep_unrecorded(self, pods: PodsByNode, nodes: Mapping[str, Node]) -> None:
+        """Forget the Pods that ended and are gone, but those that still count."""
+        self.deletions.ended = self._unrecorded(pods, nodes)
 
     def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:
         """A Pod was not created. Its node goes behind the others; where they will fare alike, all wait."""

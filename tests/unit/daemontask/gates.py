@@ -114,7 +114,9 @@ class Gates:
         made = plan(found)
         self.server.asked.clear()
         control = GateControl(self.server, self.store, 1.0, lambda: self.now)  # type: ignore[arg-type]
-        self.opened, self.again = asyncio.run(control.open(found, made, self.state))
+        self.opened, self.again = asyncio.run(
+            control.open(found.eligibility_rules.gate, found.task.spec.rerun_on, made, self.state)
+        )
         left = [one for one in made.shut if one.name not in self.opened]
         self.reported = self.state.gates.reported(left, self.now)
         self.wake = self.state.gates.wake(left, self.now)

@@ -20,6 +20,7 @@ from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pod_control import PodControl
 from caretaker.daemontask.shards import Shards
+from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
@@ -114,7 +115,12 @@ class Passes:
             deprioritised=dict(self.state.order.deprioritised),
             cordons=self.state.drains.cordons,
         )
-        return asyncio.run(self.control.cordon(found, plan(found).launch.cordons, self.state))
+        return self.cordon(found)
+
+    def cordon(self, found: Snapshot) -> float:
+        """Returns when to try again."""
+        cordons = plan(found).launch.cordons
+        return asyncio.run(self.control.cordon(found.task, found.revision, found.nodes, cordons, self.state))
 
     @property
     def cordoned(self) -> list[str]:
@@ -163,7 +169,7 @@ def test_a_refused_pod_cordons_no_node_however_often_it_is_tried() -> None:
     uid = "uid-a"
     assert uid in of.state.pacing.refused_pods.by_node
     found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
-    asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state))
+    of.cordon(found)
     assert uid not in of.state.pacing.refused_pods.by_node
 
 
@@ -193,7 +199,7 @@ def test_after_a_failure_the_next_cordon_waits() -> None:
     found = snapshot(
         task(drain=Drain(), parallelism=1), list(of.store.values()), cordons=of.state.drains.cordons
     )
-    assert asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state)) == until
+    assert of.cordon(found) == until
     assert not of.cordoned
 
 
@@ -248,7 +254,7 @@ def test_a_node_that_has_changed_since_the_plan_is_not_cordoned() -> None:
     found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
     of.server.nodes["a"].update(unschedulable=True, version=2)
     of.store.observe_write(of.server.wire("a").record(), 2)  # a person was quicker, and the store knows
-    asyncio.run(of.control.cordon(found, plan(found).launch.cordons, of.state))
+    of.cordon(found)
     assert not of.cordoned
     assert of.state.creation.again, "another plan sees the node as it is"
 

@@ -60,7 +60,7 @@ async def looked(api: Api, nodes: int, passes: int = 1) -> TaskState:
     state = TaskState(UID)
     reports = planned(of, cordoned).drains
     for _ in range(passes):
-        await control.drain(found, reports, state)
+        await control.drain(found.task, reports, state)
     return state
 
 
@@ -113,7 +113,7 @@ class Node:
         of = node("n", unschedulable=True, cordon=MARK)
         found = snapshot(self.task, [of], now=self.now, drains=dict(self.state.drains.views))
         self.control._turn = 0.0
-        await self.control.drain(found, plan(found).drains, self.state)
+        await self.control.drain(found.task, plan(found).drains, self.state)
         return self.state.drains.views[of.uid]
 
 
@@ -194,7 +194,7 @@ async def test_looks_of_all_tasks_share_their_rate() -> None:
     for _ in range(3):
         cordoned = [node(f"n{number:03}", unschedulable=True, cordon=MARK) for number in range(30)]
         found = snapshot(task(drain=Drain(), parallelism="100%"), cordoned)
-        drained = await control.drain(found, plan(found).drains, TaskState(UID))
+        drained = await control.drain(found.task, plan(found).drains, TaskState(UID))
         assert drained.next_at > time.time()
     assert len(api.listed) == LOOKS
 

@@ -10,10 +10,11 @@ import pytest
 from caretaker.api.objects import WirePod
 from caretaker.aws.services import Rate
 from caretaker.daemontask import bulk
+from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pod_control import CREATE_BYTES, CREATE_CONCURRENCY, PodControl
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.store import Store
-from unit.daemontask.build import UID, node, planned, snapshot, task
+from unit.daemontask.build import UID, node, snapshot, task
 
 
 class Api:
@@ -51,7 +52,9 @@ async def test_of_large_pods_fewer_are_created_at_a_time(
     api, state = Api(), TaskState(UID)
     state.ledger.confirmed, state.creation.width = time.monotonic(), CREATE_CONCURRENCY
     client: Any = api
-    launch = planned(of, nodes).launch
-    created, complete = await PodControl(client, Store(), 1.0).start(snapshot(of, nodes), launch, state)
+    seen = snapshot(of, nodes)
+    created, complete = await PodControl(client, Store(), 1.0).start(
+        of, seen.revision, plan(seen).launch, state
+    )
     assert (len(created), complete) == (200, True)
     assert api.most == most
