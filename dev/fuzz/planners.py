@@ -74,8 +74,8 @@ def task(of: DaemonTask) -> Snapshot:
 def planned_task(snapshot: Snapshot) -> Any:
     """The plan, what is to be read again before it is carried out, what status says of it, and events."""
     plan = task_plan.plan(snapshot)
-    recheck.doubtful(snapshot, plan)
-    recheck.unlisted(snapshot, plan)
+    recheck.doubtful(snapshot.task.spec, snapshot.nodes, snapshot.ledger, plan)
+    recheck.unlisted(snapshot.pods, snapshot.ledger, plan)
     status = status_of(snapshot, plan, Outcome())
     return task_events.transitions(snapshot.task.status, status, plan.nodes.duplicates), status
 

@@ -148,15 +148,16 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         otherwise than the store, and of Pods that are about to be given up or may live on: a stale view of
         any of them must start, record and delete nothing."""
         # The belief of the plan, kept before the first await: the store may be newer afterwards.
-        believed = {name: self._watched.nodes.get(name) for name in doubtful(snapshot, plan)}
+        ledger, doubts = snapshot.ledger, doubtful(snapshot.task.spec, snapshot.nodes, snapshot.ledger, plan)
+        believed = {name: self._watched.nodes.get(name) for name in doubts}
         meta, state = snapshot.task.metadata, self._state(snapshot)
         unsure = dict(state.creation.unsure) if plan.launch.starts else {}
-        hidden = unlisted(snapshot, plan) | {name: uid for uid, name in unsure.items()}
+        hidden = unlisted(snapshot.pods, ledger, plan) | {name: uid for uid, name in unsure.items()}
         shards, asked = state.ledger.loaded, time.monotonic()
         begin = [start.node_name for start in (*plan.launch.starts, *plan.launch.cordons)]
         known = not begin or await shards.current(begin)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
-        lost = given_up(snapshot.ledger.entries, plan.records)
+        lost = given_up(ledger.entries, plan.records)
         gone = all(await run_all(self._pod_control.is_gone(meta, plan.records[name]) for name in lost))
         gone &= await self._pod_control.has_seen_all(meta, snapshot.pods, hidden)
         if known and seen and gone:

@@ -1,17 +1,21 @@
 """What a pass reads again, from the API server, before steps that cannot be undone.
 
-Pure: (Snapshot, Plan) -> names of nodes. controller.recheck() reads them.
+Pure: (nodes or Pods, ledger, Plan) -> names of nodes. controller.recheck() reads them.
 """
 
+from collections.abc import Mapping
+
 from caretaker.api import names
+from caretaker.api.daemontask import Spec
+from caretaker.api.objects import Node
+from caretaker.daemontask.decision import PodsByNode
 from caretaker.daemontask.intents import is_made_up
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.pod_failure_policy import BACKOFF_LIMIT_EXCEEDED, NODE_REBOOT, REBOOT_LOOP
-from caretaker.daemontask.snapshot import Snapshot
 
 
-def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
+def doubtful(spec: Spec, nodes: Mapping[str, Node], ledger: Ledger, plan: Plan) -> set[str]:
     """Names of nodes about which the view may be older than the ledger and the Pods, which another operator
     may have written; a read from the API server decides.
 
@@ -19,8 +23,8 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
     show, or because it takes the node for cordoned by the task; or deletes a Pod of a node that it does not
     know.
     """
-    rebooting = NODE_REBOOT in snapshot.task.spec.rerun_on
-    nodes, entries, found = snapshot.nodes, snapshot.ledger.entries, set()
+    rebooting = NODE_REBOOT in spec.rerun_on
+    entries, found = ledger.entries, set[str]()
     for name in {*plan.records, *(start.node_name for start in plan.launch.starts)}:
         node, entry, record = nodes.get(name), entries.get(name), plan.records.get(name)
         other = (
@@ -29,7 +33,7 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
             and (entry.node_uid != node.uid or (rebooting and entry.boot_id != node.boot_id))
         )
         drained = node is not None and bool(node.cordon)
-        unreported = record is not None and (record.boot_absorbed or name in snapshot.ledger.corrupt)
+        unreported = record is not None and (record.boot_absorbed or name in ledger.corrupt)
         if other or unreported or drained:
             found.add(name)
     for pod in plan.deletes:
@@ -40,7 +44,7 @@ def doubtful(snapshot: Snapshot, plan: Plan) -> set[str]:
     return found
 
 
-def unlisted(snapshot: Snapshot, plan: Plan) -> dict[str, str]:
+def unlisted(pods: PodsByNode, ledger: Ledger, plan: Plan) -> dict[str, str]:
     """Node name -> UID of the nodes where a Pod matters that the view may not show.
 
     It matters to a start where the ledger does not know the node's last Pod, or knows that it may live on:
@@ -48,14 +52,12 @@ def unlisted(snapshot: Snapshot, plan: Plan) -> dict[str, str]:
     broken or lost entry: a newer Pod of the same run decides its result, and one of another run outdates it.
     """
     records = plan.records.items()
-    found = {name: record.node_uid for name, record in records if _is_forgotten(snapshot.ledger, name)}
+    found = {name: record.node_uid for name, record in records if _is_forgotten(ledger, name)}
     for start in plan.launch.starts:
-        entry = snapshot.ledger.entries.get(start.node_name)
+        entry = ledger.entries.get(start.node_name)
         if entry is not None and entry.node_uid != start.node_uid:
             continue
-        if _is_forgotten(snapshot.ledger, start.node_name) or (
-            entry is not None and _may_be_outlived(snapshot, entry)
-        ):
+        if _is_forgotten(ledger, start.node_name) or (entry is not None and _may_be_outlived(pods, entry)):
             found[start.node_name] = start.node_uid
     return found
 
@@ -67,10 +69,10 @@ def _is_forgotten(ledger: Ledger, name: str) -> bool:
     )
 
 
-def _may_be_outlived(snapshot: Snapshot, entry: Entry) -> bool:
+def _may_be_outlived(pods: PodsByNode, entry: Entry) -> bool:
     """Whether a Pod may live that this entry, of the same node, does not wait for. One with an intent was
     given up: nothing starts while its Pod is expected."""
     if entry.pod_seq or entry.intent or is_made_up(entry):
         return True
-    seen = (pod.uid for pod in snapshot.pods.get(entry.node_uid, {}).values())
+    seen = (pod.uid for pod in pods.get(entry.node_uid, {}).values())
     return entry.reason in (BACKOFF_LIMIT_EXCEEDED, REBOOT_LOOP) and entry.pod_uid not in seen

@@ -56,16 +56,16 @@ def test_doubtful_is_what_another_operator_may_know_better(
     seen = snapshot(task(**spec), [A], pods, entries)
     made = plan(seen)
     assert made.launch.starts or made.records or made.deletes
-    assert doubtful(seen, made) == found
+    assert doubtful(seen.task.spec, seen.nodes, seen.ledger, made) == found
 
 
 def test_a_record_that_no_pod_tells_of_is_doubtful() -> None:
     once: dict[str, Any] = {"run_guarantee": "AtMostOnce", "backoff_limit": 0}
     seen = snapshot(task(**once), [A, B], ledger=Ledger({"b": entry(B)}, {"a": "cut"}, shards=1))
-    assert doubtful(seen, plan(seen)) == {"a"}
+    assert doubtful(seen.task.spec, seen.nodes, seen.ledger, plan(seen)) == {"a"}
     own = entry(A, boot_id="before", finished_at=int(NOW - 300))
     seen = snapshot(task(reboots_node=True, **REBOOT), [node("a", ready_since=NOW - 200)], [], {"a": own})
-    assert doubtful(seen, plan(seen)) == {"a"}
+    assert doubtful(seen.task.spec, seen.nodes, seen.ledger, plan(seen)) == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_pods_are_listed_before_a_start_where_one_may_live_that_is_not_seen(
     of = snapshot(task(), [A], pods, {"a": known})
     made = plan(of)
     assert [start.node_name for start in made.launch.starts] == ["a"]
-    assert unlisted(of, made) == ({"a": A.uid} if asked else {})
+    assert unlisted(of.pods, of.ledger, made) == ({"a": A.uid} if asked else {})
 
 
 def test_pods_of_each_node_are_listed_whatever_the_ledger_has_of_another() -> None:
@@ -108,7 +108,7 @@ def test_pods_of_each_node_are_listed_whatever_the_ledger_has_of_another() -> No
         entry(B, "Failed", revision="old", intent="i"),
     )
     of = snapshot(task(), [A, B], [], dict(zip("ab", known, strict=True)))
-    assert unlisted(of, plan(of)) == {"b": B.uid}
+    assert unlisted(of.pods, of.ledger, plan(of)) == {"b": B.uid}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_and_before_a_start_where_the_ledger_does_not_have_the_last_run(ledger: 
     of = snapshot(task(annotations={names.LEDGER_DECISION: "rerun"}), [A, B], [], ledger=ledger)
     made = plan(of)
     assert len(made.launch.starts) == 2
-    assert unlisted(of, made) == {name: {"a": A, "b": B}[name].uid for name in asked}
+    assert unlisted(of.pods, of.ledger, made) == {name: {"a": A, "b": B}[name].uid for name in asked}
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_and_before_a_record_in_place_of_an_entry_that_nobody_has_read(ledger: L
     made = plan(of)
     assert set(made.records) == {"a", "b"}
     of = msgspec.structs.replace(of, nodes={})  # they go meanwhile
-    assert unlisted(of, made) == {name: {"a": A, "b": B}[name].uid for name in asked}
+    assert unlisted(of.pods, of.ledger, made) == {name: {"a": A, "b": B}[name].uid for name in asked}

@@ -557,7 +557,7 @@ def test_cordoned_nodes_go_on_with_their_own_slots_where_a_budget_leaves_fewer()
 
 def test_what_a_run_on_a_cordoned_node_rests_on_is_read_again() -> None:
     base = snapshot(task(**DRAIN), [A], drains=view(empty=True))
-    assert doubtful(base, plan(base)) == {"a"}
+    assert doubtful(base.task.spec, base.nodes, base.ledger, plan(base)) == {"a"}
 
 
 def test_of_a_rollout_that_is_finished_a_cordoned_node_goes_first() -> None:
