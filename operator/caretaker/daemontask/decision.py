@@ -53,7 +53,7 @@ class DrainView(msgspec.Struct, frozen=True):
 
 
 class DecisionInput(msgspec.Struct, frozen=True):
-    """Everything about the task that a node's decision reads."""
+    """Everything about the task that a node's decision reads. Slots, rollout and drains read parts of it."""
 
     task_uid: str
     spec: Spec

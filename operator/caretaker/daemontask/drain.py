@@ -29,7 +29,6 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import UNSCHEDULABLE, Tolerated
 from caretaker.daemontask.pod_failure_policy import cut_message, past, reboot_runs
 from caretaker.daemontask.run_triggers import key_of, nonce_of
-from caretaker.daemontask.snapshot import Snapshot
 from caretaker.kube.errors import ApiError
 
 DRAIN_TIMEOUT: Final = "DrainTimeout"
@@ -308,7 +307,11 @@ def _failed(
 
 
 def not_in_vain(
-    snapshot: Snapshot, inputs: DecisionInput, wanting: Sequence[NodeReport], resumed: float
+    inputs: DecisionInput,
+    nodes: Mapping[str, Node],
+    entries: Mapping[str, Entry],
+    wanting: Sequence[NodeReport],
+    resumed: float,
 ) -> tuple[Sequence[NodeReport], str]:
     """(the nodes that may begin, a node that was drained in vain and keeps others from it).
 
@@ -316,14 +319,14 @@ def not_in_vain(
     after the other. So no further node is cordoned until a person edits the template, asks for a re-run, or
     has the task go on (`resumed`).
     """
-    drain, known = snapshot.task.spec.drain, snapshot.ledger.entries
+    drain = inputs.spec.drain
     if drain is None or drain.on_failure != "Uncordon" or not wanting:
         return wanting, ""
     vain = {
         name: float(entry.finished_at)
-        for name, entry in known.items()
-        if entry.reason == NOT_STARTED and entry.revision == snapshot.revision
-        if (node := snapshot.nodes.get(name)) is not None and node.uid == entry.node_uid
+        for name, entry in entries.items()
+        if entry.reason == NOT_STARTED and entry.revision == inputs.revision
+        if (node := nodes.get(name)) is not None and node.uid == entry.node_uid
         if nonce_of(inputs, node, entry) == entry.nonce
     }
     last = max(vain.values(), default=-1.0)
@@ -343,16 +346,16 @@ def _of_drain(inputs: DecisionInput, node: Node, ready: Decision, entry: Entry) 
     return same and failed and mark is not None and entry.finished_at >= mark.time
 
 
-def due(snapshot: Snapshot, reports: Iterable[NodeReport]) -> list[NodeReport]:
+def due(inputs: DecisionInput, reports: Iterable[NodeReport]) -> list[NodeReport]:
     """Of the nodes that are drained those that are to be looked at now, the longest wait first."""
-    drain = snapshot.task.spec.drain
+    drain = inputs.spec.drain
     if drain is None:
         return []
     found = list[tuple[float, str, NodeReport]]()
     for report in reports:
-        view = view_of(snapshot.drains, report.node, report.decision.drain, snapshot.now)
+        view = view_of(inputs.drains, report.node, report.decision.drain, inputs.now)
         at = 0.0 if view is None else _look_at(view, drain)
-        if at <= snapshot.now:
+        if at <= inputs.now:
             found.append((at, report.node.name, report))
     return [report for _, _, report in sorted(found, key=lambda one: one[:2])]
 

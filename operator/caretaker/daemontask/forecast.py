@@ -11,7 +11,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
-from caretaker.daemontask.decision import NodeReport, State
+from caretaker.daemontask.decision import DecisionInput, NodeReport, State
 from caretaker.daemontask.drain import not_in_vain
 from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.plan import Plan, plan
@@ -72,18 +72,21 @@ def forecast(snapshot: Snapshot) -> Forecast:
     """The plan after everything that has finished is recorded, with its consequences."""
     snapshot, planned = _settle(snapshot)
     requests = planned.requests
-    found = {report.node.name: report for report in reports(snapshot, requests)}
+    inputs = decision_input(snapshot, requests)
+    found = {report.node.name: report for report in reports(snapshot, requests, inputs)}
     gated = planned.rollout.gated
     waiting = [r for r in found.values() if r.decision.start and (r.decision.failing or not gated)]
-    inputs = decision_input(snapshot, requests)
-    waiting = list(not_in_vain(snapshot, inputs, waiting, requests.resume_at)[0])
+    entries = snapshot.ledger.entries
+    waiting = list(not_in_vain(inputs, snapshot.nodes, entries, waiting, requests.resume_at)[0])
     holders = [report for report in found.values() if report.decision.holds_slot]
-    room = room_for(snapshot, planned.nodes.desired, max(len(holders) + len(waiting), planned.nodes.desired))
+    desired = planned.nodes.desired
+    unlimited = max(len(holders) + len(waiting), desired)
+    room = room_for(inputs, desired, unlimited, invalid=bool(snapshot.invalid))
     assignment = SlotAssignment()
     if not planned.hold:
-        assignment = share_out(snapshot, room.width, holders, waiting, len(waiting))
+        assignment = share_out(inputs, room.width, holders, waiting, len(waiting))
     # Where a budget lets nothing run, the waves are those after it.
-    turns = {} if planned.hold else _turns(snapshot, waiting, assignment, room.width or room.beyond)
+    turns = {} if planned.hold else _turns(inputs, waiting, assignment, room.width or room.beyond)
     return Forecast(snapshot, planned, dict(sorted(found.items())), turns, len(assignment.starts), room)
 
 
@@ -105,11 +108,11 @@ def _settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
 
 
 def _turns(
-    snapshot: Snapshot, waiting: list[NodeReport], assignment: SlotAssignment, limit: int
+    inputs: DecisionInput, waiting: list[NodeReport], assignment: SlotAssignment, limit: int
 ) -> dict[str, int]:
     now = {report.node.name: 1 for report in assignment.starts}
     later = (report for report in waiting if report.node.name not in now)
-    ordered = enumerate(sorted(later, key=lambda report: turn(snapshot, report)))
+    ordered = enumerate(sorted(later, key=lambda report: turn(inputs, report)))
     return now | {report.node.name: place // limit + (2 if now else 1) for place, report in ordered}
 
 

@@ -14,7 +14,7 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.budgets import Allowance
-from caretaker.daemontask.decision import DRAINING, NodeReport
+from caretaker.daemontask.decision import DRAINING, DecisionInput, NodeReport
 from caretaker.daemontask.drain import due, not_in_vain
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.ledger import Entry
@@ -86,9 +86,16 @@ def plan(snapshot: Snapshot) -> Plan:
     frozen = bool(snapshot.ledger.lost) and not requests.ledger
     tick = ticks.next_tick(snapshot.task, _closed(snapshot, frozen), snapshot.now)
     # Status names a tick from this pass on: runs for the tick before do not count for it.
-    found = list(reports(snapshot, requests, tick.last if tick.taken else 0))
+    inputs = decision_input(snapshot, requests)
+    found = list(reports(snapshot, requests, inputs, tick.last if tick.taken else 0))
     nodes = summary_of(snapshot, found)
-    policy = rollout.evaluate(snapshot, requests, nodes, tick.last)
+    policy = rollout.evaluate(
+        inputs,
+        nodes,
+        tick.last,
+        finished_rollout=snapshot.task.status.finished_rollout,
+        resumed=requests.resume_at,
+    )
     basis = Plan(
         requests=requests,
         tick=tick,
@@ -99,24 +106,24 @@ def plan(snapshot: Snapshot) -> Plan:
         launch=Launch(replaced=nodes.replaced),
     )
     # Anything written with a lost shard would make it look present again; only the user's decision ends that.
-    return basis if frozen else _with_actions(snapshot, basis)
+    return basis if frozen else _with_actions(snapshot, inputs, basis)
 
 
-def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
+def _with_actions(snapshot: Snapshot, inputs: DecisionInput, plan: Plan) -> Plan:
     nodes, tick = plan.nodes, plan.tick
     # Slots of Pods whose node is gone and whose deletion was refused when it was last tried: they are tried
     # again, and not counted on. A node holds one, however many Pods it has.
     undeletable = {pod.node_uid for pod in nodes.freed_slots if pod.uid in snapshot.undeletable}
     freed = tuple(pod for pod in nodes.freed_slots if pod.node_uid not in undeletable)
     unlimited = len(nodes.wanting) + len(nodes.holders) + len(freed) + len(undeletable)
-    room = room_for(snapshot, nodes.desired, unlimited)
+    room = room_for(inputs, nodes.desired, unlimited, invalid=bool(snapshot.invalid))
     limited = snapshot.task.spec.parallelism is not None or room.budget is not None
     given_up: tuple[Pod, ...] = ()
     launch = plan.launch
     if plan.rollout.failed:
         given_up = _given_up(snapshot)
     elif not plan.hold:
-        launch = _launch(snapshot, plan, room, len(undeletable))
+        launch = _launch(snapshot, inputs, plan, room, len(undeletable))
         given_up = launch.replaced
     hold = plan.hold or (Reason.HELD_BY_BUDGET if room.width == 0 and room.budget is not None else "")
     released = releases(snapshot, nodes.marked, hold, gated=plan.rollout.gated)
@@ -141,7 +148,7 @@ def _with_actions(snapshot: Snapshot, plan: Plan) -> Plan:
         opens=tuple(opens[:BATCH]),
         launch=launch,
         drained=() if hold else drained,
-        drains=() if hold else tuple(due(snapshot, drains)),
+        drains=() if hold else tuple(due(inputs, drains)),
         releases=_to_try(snapshot, released)[:BATCH],
         # With a new tick nothing starts for the tick before it, nor for it before it is stored.
         wake=snapshot.now if more or tick.taken else wake,
@@ -196,7 +203,7 @@ def _given_up(snapshot: Snapshot) -> tuple[Pod, ...]:
     return tuple(pod for pod in pods if not (pod.terminal or pod.node_name or pod.deletion))
 
 
-def _launch(snapshot: Snapshot, plan: Plan, room: Room, undeletable: int) -> Launch:
+def _launch(snapshot: Snapshot, inputs: DecisionInput, plan: Plan, room: Room, undeletable: int) -> Launch:
     """Starts for nodes with a free slot, at most BATCH; none for a tick that is not stored, and of failing
     nodes alone while failures gate the rollout. Pods whose deletion was refused hold `undeletable` slots."""
     nodes, policy, holders = plan.nodes, plan.rollout, plan.nodes.holders
@@ -204,17 +211,17 @@ def _launch(snapshot: Snapshot, plan: Plan, room: Room, undeletable: int) -> Lau
         return Launch()
     wanting: Sequence[NodeReport] = nodes.wanting
     if policy.gated or policy.probing:
-        wanting = tuple(rollout.may_begin(snapshot, policy, holders, nodes.wanting))
-    inputs = decision_input(snapshot, plan.requests)
-    wanting, in_vain = not_in_vain(snapshot, inputs, wanting, plan.requests.resume_at)
+        wanting = tuple(rollout.may_begin(inputs, policy, holders, nodes.wanting))
+    entries, resumed = snapshot.ledger.entries, plan.requests.resume_at
+    wanting, in_vain = not_in_vain(inputs, snapshot.nodes, entries, wanting, resumed)
     over = len(holders) + undeletable > room.width
     launch = _replacing(snapshot, plan, over=over, wanting=len(wanting))
     if snapshot.now < snapshot.refused_until:
         return msgspec.structs.replace(launch, wake=snapshot.refused_until)
     most = 1 if snapshot.one_at_a_time or snapshot.refused_until else BATCH
-    assignment = share_out(snapshot, room.width - undeletable, holders, tuple(wanting), most)
+    assignment = share_out(inputs, room.width - undeletable, holders, tuple(wanting), most)
     short = assignment.short or over
-    stuck = not assignment.starts and slots.all_stuck(snapshot, holders)
+    stuck = not assignment.starts and slots.all_stuck(inputs, holders)
     assignment, paced = slots.paced(assignment, snapshot.allowed)
     launch = msgspec.structs.replace(
         launch,
@@ -232,8 +239,8 @@ def _launch(snapshot: Snapshot, plan: Plan, room: Room, undeletable: int) -> Lau
         assignment = msgspec.structs.replace(assignment, starts=starts, own=len(starts))
     return msgspec.structs.replace(
         launch,
-        starts=(begun := _starts(snapshot, plan, assignment.starts)),
-        cordons=_starts(snapshot, plan, cordons),
+        starts=(begun := _starts(inputs, assignment.starts)),
+        cordons=_starts(inputs, cordons),
         drains=drains,
         assignment=assignment,
         intents=_intents(snapshot, begun, assignment),
@@ -287,7 +294,7 @@ def _replacing(snapshot: Snapshot, plan: Plan, *, over: bool, wanting: int) -> L
     replaced, queued = plan.nodes.replaced, len(plan.nodes.wanting)
     if over or plan.tick.taken or plan.rollout.gated:
         return Launch(queued=queued, outdated=len(replaced))
-    count = slots.replaceable(snapshot, wanting)
+    count = slots.replaceable(snapshot.allowed, snapshot.pods, wanting)
     if count >= len(replaced):
         return Launch(queued=queued, replaced=replaced)
     return Launch(
@@ -298,8 +305,7 @@ def _replacing(snapshot: Snapshot, plan: Plan, *, over: bool, wanting: int) -> L
     )
 
 
-def _starts(snapshot: Snapshot, plan: Plan, nodes: Reports) -> tuple[Start, ...]:
-    inputs = decision_input(snapshot, plan.requests)
+def _starts(inputs: DecisionInput, nodes: Reports) -> tuple[Start, ...]:
     return tuple(
         Start(
             node_name=report.node.name,

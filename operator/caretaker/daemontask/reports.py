@@ -29,12 +29,14 @@ from caretaker.daemontask.run_triggers import NO_PODS, are_past, made_up
 from caretaker.daemontask.snapshot import Snapshot
 
 
-def reports(snapshot: Snapshot, requests: AnnotationRequests, taken: int = 0) -> Iterator[NodeReport]:
-    """Every node's decision. `taken`: the tick that counts from now on, where it is not stored yet."""
-    inputs = decision_input(snapshot, requests)
+def reports(
+    snapshot: Snapshot, requests: AnnotationRequests, inputs: DecisionInput, taken: int = 0
+) -> Iterator[NodeReport]:
+    """Every node's decision. `inputs`: decision_input() of the others; `taken`: the tick that counts from now
+    on, where it is not stored yet."""
     if taken:
         inputs = msgspec.structs.replace(inputs, tick=taken, awaited=False)
-    cache = _decision_cache(snapshot, requests, inputs)
+    cache = _decision_cache(snapshot, inputs)
     tables = (
         inputs.seq_skips,
         inputs.vanished,
@@ -80,14 +82,14 @@ def _assumed(
     return NodeReport(node, decision, record)
 
 
-def _decision_cache(snapshot: Snapshot, requests: AnnotationRequests, inputs: DecisionInput) -> DecisionCache:
+def _decision_cache(snapshot: Snapshot, inputs: DecisionInput) -> DecisionCache:
     cache, task = snapshot.decision_cache or DecisionCache(), snapshot.task
     basis = Basis(
         spec=msgspec.structs.replace(task.spec, template={}),  # may be large; its revision stands for it
         revision=snapshot.revision,
         eligibility_rules=snapshot.eligibility_rules,
-        rerun_at=requests.rerun_at,
-        rerun_nodes=requests.rerun_nodes,
+        rerun_at=inputs.rerun_at,
+        rerun_nodes=inputs.rerun_nodes,
         tick=inputs.tick,
         waiting_since=inputs.waiting_since,
         scale=snapshot.scale,

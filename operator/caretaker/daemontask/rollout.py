@@ -20,11 +20,9 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask, resolve
 from caretaker.api.times import format_time, parse_time
-from caretaker.daemontask.annotation_requests import AnnotationRequests
-from caretaker.daemontask.decision import POD_REFUSED, NodeReport
+from caretaker.daemontask.decision import POD_REFUSED, DecisionInput, NodeReport
 from caretaker.daemontask.node_summary import NodeSummary
 from caretaker.daemontask.slots import turn
-from caretaker.daemontask.snapshot import Snapshot
 
 _AHEAD: Final = 86400.0  # seconds that a clock may be ahead of this one
 
@@ -64,9 +62,9 @@ class Rollout(msgspec.Struct, frozen=True):
 _NONE: Final = "-"
 
 
-def name_of(snapshot: Snapshot, requests: AnnotationRequests, tick: int) -> str:
+def name_of(inputs: DecisionInput, tick: int) -> str:
     """The rollout that is wanted now: revision, tick, rerun-at."""
-    return "/".join((snapshot.revision, format_time(tick) if tick else _NONE, requests.rerun_at or _NONE))
+    return "/".join((inputs.revision, format_time(tick) if tick else _NONE, inputs.rerun_at or _NONE))
 
 
 def _covers(finished: str, wanted: str, now: float) -> bool:
@@ -80,20 +78,26 @@ def _covers(finished: str, wanted: str, now: float) -> bool:
     return revision == of and tick >= due and rerun >= asked
 
 
-def evaluate(snapshot: Snapshot, requests: AnnotationRequests, nodes: NodeSummary, tick: int) -> Rollout:
-    """The state of the rollout of this tick, from the nodes that have failed and those that are failing."""
-    name, failed = name_of(snapshot, requests, tick), nodes.failed
-    policy = snapshot.task.spec.failure_policy
+def evaluate(
+    inputs: DecisionInput, nodes: NodeSummary, tick: int, *, finished_rollout: str, resumed: float
+) -> Rollout:
+    """The state of the rollout of this tick, from the nodes that have failed and those that are failing.
+
+    finished_rollout  the one of status
+    resumed           when a person last had the task go on
+    """
+    name, failed = name_of(inputs, tick), nodes.failed
+    policy = inputs.spec.failure_policy
     allowed = resolve(policy.max_failed_nodes, nodes.desired, up=False)
-    finished = _covers(snapshot.task.status.finished_rollout, name, snapshot.now)
+    finished = _covers(finished_rollout, name, inputs.now)
     stops = policy.action != "Continue"
-    since = requests.resume_at if policy.action == "Pause" else 0.0
+    since = resumed if policy.action == "Pause" else 0.0
     if finished:
         since = max(since, nodes.last_completion)
     fresh = [report for report in nodes.failing if report.decision.failing > since]
-    lost = tuple(report for report in fresh if _is_lost(snapshot, report))
-    ended = len(lost) + sum(1 for report in failed if _counts(snapshot, report, since))
-    still = tuple(report for report in fresh if not _is_lost(snapshot, report))
+    lost = tuple(report for report in fresh if _is_lost(inputs, report))
+    ended = len(lost) + sum(1 for report in failed if _counts(inputs, report, since))
+    still = tuple(report for report in fresh if not _is_lost(inputs, report))
     by_rule = any(report.entry is not None and report.entry.fail_task for report in failed)
     beyond = stops and ended > allowed
     return Rollout(
@@ -111,7 +115,7 @@ def evaluate(snapshot: Snapshot, requests: AnnotationRequests, nodes: NodeSummar
 
 
 def may_begin(
-    snapshot: Snapshot, rollout: Rollout, holders: Sequence[NodeReport], wanting: Sequence[NodeReport]
+    inputs: DecisionInput, rollout: Rollout, holders: Sequence[NodeReport], wanting: Sequence[NodeReport]
 ) -> list[NodeReport]:
     """The waiting nodes that may start while failures hold others up: retries; where the rollout is probing,
     one other node, once no node is in the middle of its run."""
@@ -123,20 +127,20 @@ def may_begin(
     if drained:  # they have begun
         return retries + drained
     firsts = [report for report in wanting if not report.decision.failing]
-    return retries + sorted(firsts, key=lambda report: turn(snapshot, report))[:1]
+    return retries + sorted(firsts, key=lambda report: turn(inputs, report))[:1]
 
 
-def _counts(snapshot: Snapshot, report: NodeReport, since: float) -> bool:
+def _counts(inputs: DecisionInput, report: NodeReport, since: float) -> bool:
     """Whether the node failed in this rollout: with rerunOn: [] a failure of an earlier revision stands."""
     entry = report.entry  # by which alone a node has failed
     return (
         entry is not None
-        and entry.revision == snapshot.revision
+        and entry.revision == inputs.revision
         and (entry.failing_since or entry.finished_at) > since
     )
 
 
-def _is_lost(snapshot: Snapshot, report: NodeReport) -> bool:
+def _is_lost(inputs: DecisionInput, report: NodeReport) -> bool:
     """Whether the node counts as failed though it may still succeed: nothing has moved there for so long that
     the others need not wait for it, nor be let go because of it."""
     decision, entry = report.decision, report.entry
@@ -144,7 +148,7 @@ def _is_lost(snapshot: Snapshot, report: NodeReport) -> bool:
         return False
     if decision.reason != POD_REFUSED and (entry is None or not entry.rejections):
         return True
-    return snapshot.now >= decision.since + snapshot.task.spec.progress_deadline_seconds
+    return inputs.now >= decision.since + inputs.spec.progress_deadline_seconds
 
 
 def waiting_since(task: DaemonTask, revision: str, now: float) -> float:

@@ -24,9 +24,10 @@ from caretaker.daemontask.decision import (
     QUEUED,
     STARTING,
     Decision,
+    DecisionInput,
     NodeReport,
+    PodsByNode,
 )
-from caretaker.daemontask.snapshot import Snapshot
 
 _RETRYING: Final = (BACKOFF, QUEUED)
 RUNNING: Final = "Running"
@@ -66,21 +67,22 @@ class SlotAssignment(msgspec.Struct, frozen=True):
     short: bool = False
 
 
-def room_for(snapshot: Snapshot, desired: int, unlimited: int) -> Room:
-    """The room that parallelism and budgets give; `unlimited` where the spec sets no limit."""
-    spec = snapshot.task.spec
+def room_for(inputs: DecisionInput, desired: int, unlimited: int, *, invalid: bool) -> Room:
+    """The room that parallelism and budgets give; `unlimited` where the spec sets no limit. Of an `invalid`
+    spec no budget counts: its schedule may be the invalid part."""
+    spec = inputs.spec
     parallelism = spec.parallelism
     width = unlimited if parallelism is None else max(resolve(parallelism, desired, up=True), 1)
-    if not spec.budgets or snapshot.invalid:  # a schedule may be invalid
+    if not spec.budgets or invalid:
         return Room(width, width)
-    allowed = allowance(spec, desired, snapshot.now)
+    allowed = allowance(spec, desired, inputs.now)
     if allowed.nodes is None or allowed.nodes >= width:
         return Room(width, width, budget_boundary=allowed.budget_boundary)
     return Room(allowed.nodes, width, allowed, allowed.budget_boundary)
 
 
 def share_out(
-    snapshot: Snapshot,
+    inputs: DecisionInput,
     width: int,
     holders: Sequence[NodeReport],
     wanting: Sequence[NodeReport],
@@ -92,20 +94,20 @@ def share_out(
     free = width - len(holders)
     retries = [report for report in wanting if report.decision.slot]
     firsts = [report for report in wanting if not report.decision.slot] if retries else wanting
-    starts = _first(snapshot, retries, min(free + idle, most))
+    starts = _first(inputs, retries, min(free + idle, most))
     own = len(starts)
-    starts += _first(snapshot, firsts, min(free, most - own))
+    starts += _first(inputs, firsts, min(free, most - own))
     short = len(retries) > max(free + idle, 0) or len(firsts) > max(free, 0)
     return SlotAssignment(tuple(starts), own, free, idle, short)
 
 
-def replaceable(snapshot: Snapshot, wanting: int) -> int:
-    """How many Pods may make way for new ones: of large Pods no more than may start, those included that are
-    on their way."""
-    if snapshot.allowed is None:
+def replaceable(allowed: int | None, pods: PodsByNode, wanting: int) -> int:
+    """How many Pods may make way for new ones: of large Pods no more than may start (`allowed`), those
+    included that are on their way."""
+    if allowed is None:
         return sys.maxsize
-    going = sum(bool(pod.deletion) for pods in snapshot.pods.values() for pod in pods.values())
-    return max(snapshot.allowed - wanting - going, 0)
+    going = sum(bool(pod.deletion) for of_node in pods.values() for pod in of_node.values())
+    return max(allowed - wanting - going, 0)
 
 
 def paced(assignment: SlotAssignment, allowed: int | None) -> tuple[SlotAssignment, bool]:
@@ -127,8 +129,8 @@ def is_idle(report: NodeReport) -> bool:
     return decision.reason in _RETRYING or rejected
 
 
-def _first(snapshot: Snapshot, reports: Iterable[NodeReport], count: int) -> list[NodeReport]:
-    return heapq.nsmallest(max(count, 0), reports, key=partial(turn, snapshot))
+def _first(inputs: DecisionInput, reports: Iterable[NodeReport], count: int) -> list[NodeReport]:
+    return heapq.nsmallest(max(count, 0), reports, key=partial(turn, inputs))
 
 
 def still_free(assignment: SlotAssignment, starts: Sequence[object], held: int) -> tuple[int, int]:
@@ -139,7 +141,7 @@ def still_free(assignment: SlotAssignment, starts: Sequence[object], held: int) 
     return own, others
 
 
-def turn(snapshot: Snapshot, report: NodeReport) -> tuple[float, bytes]:
+def turn(inputs: DecisionInput, report: NodeReport) -> tuple[float, bytes]:
     """The sort key of nodes that wait for a slot.
 
     A hash, so that two operators that overlap pick the same nodes. Nodes that no Pod reached when it was last
@@ -147,10 +149,10 @@ def turn(snapshot: Snapshot, report: NodeReport) -> tuple[float, bytes]:
     one last, or one of them would hold the only slot for ever.
     """
     node, entry = report.node, report.entry
-    behind = snapshot.deprioritised.get(node.uid, 0.0)
+    behind = inputs.deprioritised.get(node.uid, 0.0)
     if entry is not None and entry.rejections:
         behind = max(behind, float(entry.finished_at))
-    return behind, _shuffled(snapshot.task.metadata.uid, node.uid)
+    return behind, _shuffled(inputs.task_uid, node.uid)
 
 
 _shuffled = lru_cache(maxsize=1 << 16)(digest)
@@ -159,17 +161,17 @@ _shuffled = lru_cache(maxsize=1 << 16)(digest)
 # ---------------------------------------------------------------- slots in status
 
 
-def all_stuck(snapshot: Snapshot, holders: Sequence[NodeReport]) -> bool:
+def all_stuck(inputs: DecisionInput, holders: Sequence[NodeReport]) -> bool:
     """Whether every slot is held by a node that has not moved for progressDeadlineSeconds."""
-    return bool(holders) and all(_is_stuck(snapshot, report) for report in holders)
+    return bool(holders) and all(_is_stuck(inputs, report) for report in holders)
 
 
-def _is_stuck(snapshot: Snapshot, report: NodeReport) -> bool:
-    decision, deadline = report.decision, snapshot.task.spec.progress_deadline_seconds
+def _is_stuck(inputs: DecisionInput, report: NodeReport) -> bool:
+    decision, deadline = report.decision, inputs.spec.progress_deadline_seconds
     reason, since = _held_for(decision)
     if decision.state == "failed" and decision.cordoned:
-        return snapshot.task.spec.drain is not None  # it stays cordoned until a person has looked
-    if not since or snapshot.now < since + deadline:
+        return inputs.spec.drain is not None  # it stays cordoned until a person has looked
+    if not since or inputs.now < since + deadline:
         return False
     if decision.state == "active":
         return reason not in (RUNNING, "NodeNotReady")

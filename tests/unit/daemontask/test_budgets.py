@@ -12,6 +12,7 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.budgets import allowance
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.plan import plan
+from caretaker.daemontask.reports import decision_input
 from caretaker.daemontask.slots import room_for
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
@@ -219,7 +220,7 @@ def test_the_smaller_of_budgets_and_parallelism_limits(
     seen = snapshot(task(budgets=tuple(budgets), parallelism=parallelism), [A, B, C])
     found = plan(seen)
     assert len(found.launch.starts) == starts
-    assert room_for(seen, 3, 3).beyond == (parallelism or 3)
+    assert room_for(decision_input(seen, found.requests), 3, 3, invalid=False).beyond == (parallelism or 3)
     assert (found.launch.budget.nodes if found.launch.budget else None) == held
 
 

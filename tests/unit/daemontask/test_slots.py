@@ -9,9 +9,11 @@ from caretaker.api import names
 from caretaker.api.daemontask import Budget, FailurePolicy, Slot, SlotStatus, Status
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
+from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import BATCH, Plan, keep_slots, plan
 from caretaker.daemontask.refused_pods import ROW, RefusedPod, RefusedPods
+from caretaker.daemontask.reports import decision_input
 from caretaker.daemontask.slots import SlotAssignment, share_out, still_free
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
@@ -78,7 +80,13 @@ def test_a_retry_waits_only_while_others_run_in_all_slots_that_are_left(
 ) -> None:
     of = seen([A, B], [pod(B)], of={"a": retry(A)})
     held = plan(of).nodes.holders
-    shares = share_out(of, width, held, [report for report in held if report.decision.start], BATCH)
+    shares = share_out(
+        decision_input(of, AnnotationRequests()),
+        width,
+        held,
+        [report for report in held if report.decision.start],
+        BATCH,
+    )
     assert (len(shares.starts), shares.short) == (starts, short)
 
 
