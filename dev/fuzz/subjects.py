@@ -29,7 +29,7 @@ from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import PodEncoder, Start, hashes_of, revisions_of
 from caretaker.daemontask.resource import RawTask, read_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap, decode
-from caretaker.daemontask.task_state import SpecCache, TaskStates
+from caretaker.daemontask.task_state import SpecCache
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.imds import probe, selection
 from caretaker.imds import resource as imds_resource
@@ -93,8 +93,8 @@ def _watched_tasks(content: bytes) -> Any:
     task = _template(content)
     if task is None:
         return None
-    states, nodes, rules = TaskStates(), Store[Node](), EligibilityRules(task.spec.template)
-    WatchHandlers(states, nodes, Store[Pod](), lambda *_, **__: None)
+    nodes, rules = Store[Node](), EligibilityRules(task.spec.template)
+    states = WatchHandlers(nodes, Store[Pod](), lambda *_, **__: None).task_states
     for number in range(TASKS):
         state = states.of(Key("DaemonTask", "ns", str(number)), str(number))
         state.spec = SpecCache(revision="r", rules=copy(rules))

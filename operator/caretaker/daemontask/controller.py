@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from caretaker.api.conditions import PROGRESSING, Event
 from caretaker.api.daemontask import DaemonTask, FormerRevision, Status, drainer_of, gate_of
-from caretaker.api.objects import Node, Pod, WireNode
+from caretaker.api.objects import Node, WireNode
 from caretaker.daemontask.apply import Applier
 from caretaker.daemontask.bulk import FREE, PAUSE
 from caretaker.daemontask.cordon_control import CordonControl
@@ -47,7 +47,7 @@ from caretaker.daemontask.task_state import (
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission, or_none
-from caretaker.kube.store import PodIndex, Store
+from caretaker.kube.store import PodIndex
 from caretaker.runtime.controller import Conflict, Kind, Next, Subject
 from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
@@ -67,7 +67,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self,
         client: KubeClient,
         watched: WatchHandlers,
-        pods: Store[Pod],
         metrics: DaemonTaskMetrics,
         scale: float = 1.0,
         operator: str = "",
@@ -76,8 +75,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self.later: Callable[[Key, float], None] | None = None  # another pass, after so many seconds
         self._client = client
         self._watched = watched
-        self._index = PodIndex(pods)
-        self._pod_control = PodControl(client, pods, scale)
+        self._index = PodIndex(watched.pod_store)
+        self._pod_control = PodControl(client, watched.pod_store, scale)
         gates = GateControl(client, watched.node_store, scale)
         self._cordon_control = CordonControl(client, watched.node_store, scale, watched.ended)
         drains = DrainControl(client, metrics, scale, operator)

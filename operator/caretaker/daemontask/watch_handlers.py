@@ -32,11 +32,11 @@ class WatchHandlers:
 
     nodes       name -> Node, kept by event
     node_store  the Store of all nodes, as the API server has them
+    pod_store   the Store of the Pods of all tasks
     """
 
     def __init__(
         self,
-        task_states: TaskStates,
         nodes: Store[Node],
         pods: Store[Pod],
         on_key: Enqueue,
@@ -46,7 +46,8 @@ class WatchHandlers:
         self.nodes: dict[str, Node] = {}
         self.node_store = nodes
         self.ended: dict[str, str] = {}  # node UID -> mark of a task whose cordon a person has ended
-        self.task_states = task_states
+        self.pod_store = pods
+        self.task_states = TaskStates()
         self._on_key = on_key
         self._scale = scale
         self._namespace = namespace  # the one that the operator works in; "" = all

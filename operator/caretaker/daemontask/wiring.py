@@ -17,7 +17,6 @@ from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.resource import has_ecs, read_ecs, size_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status_input import Outcome
-from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.runtime.controller import Kind, Postponed
 from caretaker.runtime.wiring import NODES, Context, Watch, Wiring
@@ -70,12 +69,11 @@ class Targets(DaemonTaskKind):
 
 def make(context: Context) -> Targets:
     """The kind, with its handlers subscribed to the stores."""
-    pods, scale = context.store(PODS), context.scale
+    scale = context.scale
     metrics = DaemonTaskMetrics(context.metrics.registry)
-    watched = WatchHandlers(
-        TaskStates(), context.store(NODES), pods, context.queue.add, scale, context.settings.namespace or ""
-    )
-    kind = Targets(context.client, watched, pods, metrics, scale, context.settings.operator_namespace)
+    nodes, pods, namespace = context.store(NODES), context.store(PODS), context.settings.namespace or ""
+    watched = WatchHandlers(nodes, pods, context.queue.add, scale, namespace)
+    kind = Targets(context.client, watched, metrics, scale, context.settings.operator_namespace)
     kind.unseen = context.unseen
     kind.later = context.queue.add_after
     kind.ecs = EcsTarget(context.aws, context.settings.aws_grants, metrics, context.queue.add, scale)

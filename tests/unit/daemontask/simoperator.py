@@ -17,7 +17,6 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.controller import KIND, DaemonTaskKind
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.snapshot import Snapshot
-from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.store import Store, key_of
@@ -188,10 +187,10 @@ class SimOperator:
         self.client = client = SimClient(cluster)
         self._nodes: Store[Node] = Store(cluster.clock.time)
         self._pods: Store[Pod] = Store(cluster.clock.time)
-        self.task_states = task_states = TaskStates()
         self.queue = WorkQueue(clock=cluster.clock.time, jitter=lambda: 0.5)
-        watch_handlers = WatchHandlers(task_states, self._nodes, self._pods, self.queue.add)
-        kind = AskedTwice(client, watch_handlers, self._pods, METRICS.daemontask)  # type: ignore[arg-type]
+        watch_handlers = WatchHandlers(self._nodes, self._pods, self.queue.add)
+        self.task_states = watch_handlers.task_states
+        kind = AskedTwice(client, watch_handlers, METRICS.daemontask)  # type: ignore[arg-type]
         kind.tell = lambda *plans: cluster.unequal.append(plans)
         recorder = EventRecorder(client, clock=cluster.clock.time)  # type: ignore[arg-type]
         self._controller = Controller(client, self.queue, [kind], recorder, METRICS, lambda _: None)  # type: ignore[arg-type]

@@ -19,7 +19,6 @@ from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.plan import Plan, plan
-from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from testing.examples import examples
@@ -242,9 +241,9 @@ class Watched:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._store, task_states = Store[Node](), TaskStates()
-        task_states.of(KEY, UID)
-        self._watch_handlers = WatchHandlers(task_states, self._store, Store[Pod](), lambda *_, **__: None)
+        self._store = Store[Node]()
+        self._watch_handlers = WatchHandlers(self._store, Store[Pod](), lambda *_, **__: None)
+        self._watch_handlers.task_states.of(KEY, UID)
 
     def hears(self, ready: bool, since: float, **changes: Any) -> Node:
         """The node "a", as its kubelet tells of it."""

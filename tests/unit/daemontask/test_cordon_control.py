@@ -22,7 +22,7 @@ from caretaker.daemontask.pod_control import PodControl
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status_input import Outcome
-from caretaker.daemontask.task_state import TaskState, TaskStates
+from caretaker.daemontask.task_state import TaskState
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import Store
@@ -289,7 +289,7 @@ def test_an_uncordon_that_is_refused_is_told_and_holds_up_no_other() -> None:
 @pytest.mark.parametrize("task_lives", [True, False])
 def test_a_cordon_that_a_person_set_after_ours_ended_stays_and_the_mark_goes(task_lives: bool) -> None:
     of = Passes("a")
-    handlers = WatchHandlers(TaskStates(), of.store, Store[Pod](), lambda *_, **__: None)
+    handlers = WatchHandlers(of.store, Store[Pod](), lambda *_, **__: None)
     for version, unschedulable in ((2, True), (3, False), (4, True)):
         of.server.nodes["a"].update(mark=CORDONED, unschedulable=unschedulable, version=version)
         of.store.observe_write(of.server.wire("a").record(), version)
@@ -398,8 +398,8 @@ def test_a_node_is_given_back_where_the_right_to_drain_was_taken_away(granted: b
 def test_before_a_cordon_the_ledger_is_read_again() -> None:
     of = Passes("a")
     client: Any = of.server
-    handlers = WatchHandlers(TaskStates(), of.store, Store[Pod](), lambda *_, **__: None)
-    kind = DaemonTaskKind(client, handlers, Store[Pod](), DaemonTaskMetrics(CollectorRegistry()))
+    handlers = WatchHandlers(of.store, Store[Pod](), lambda *_, **__: None)
+    kind = DaemonTaskKind(client, handlers, DaemonTaskMetrics(CollectorRegistry()))
     found = snapshot(task(drain=Drain(), parallelism=1), list(of.store.values()))
     state = handlers.task_states.of(Key("DaemonTask", "default", "task"), UID)
     state.ledger.shards = Shards(client, "default", "task", UID)

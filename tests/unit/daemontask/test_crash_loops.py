@@ -11,7 +11,7 @@ from caretaker.api.names import LABEL_REVISION
 from caretaker.api.objects import ContainerEnd, Node, Pod
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import Plan
-from caretaker.daemontask.task_state import SpecCache, TaskStates
+from caretaker.daemontask.task_state import SpecCache
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from unit.daemontask.build import NOW, UID, entry, node, planned, started, states, task
@@ -194,10 +194,10 @@ def test_what_makes_way_for_a_changed_template(state: dict[str, str], policy: st
 def hears() -> Callable[[Pod, Pod], bool]:
     """Whether a change of a Pod brings a pass of a task with backoffLimit 3."""
     keys: list[Any] = []
-    task_states, pods = TaskStates(), Store[Pod]()
-    state = task_states.of(KEY, UID)
+    pods = Store[Pod]()
+    handlers = WatchHandlers(Store[Node](), pods, lambda key, **_: keys.append(key))
+    state = handlers.task_states.of(KEY, UID)
     state.spec = SpecCache(backoff_limit=3, revision=crashed(0).labels[LABEL_REVISION])
-    WatchHandlers(task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
 
     def changed(old: Pod, new: Pod) -> bool:
         pods.apply(old, pods.version + 1)

@@ -26,7 +26,6 @@ from caretaker.daemontask.recheck import doubtful
 from caretaker.daemontask.refused_pods import RefusedPods
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
-from caretaker.daemontask.task_state import TaskStates
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from unit.daemontask.build import (
@@ -760,7 +759,7 @@ def test_a_task_that_drops_drain_uncordons_before_it_runs_whatever_it_tolerates(
 
 def test_a_cordon_after_the_end_of_ours_is_a_persons() -> None:
     nodes = Store[Node]()
-    handlers = WatchHandlers(TaskStates(), nodes, Store[Pod](), lambda *_, **__: None)
+    handlers = WatchHandlers(nodes, Store[Pod](), lambda *_, **__: None)
     nodes.observe_write(A, 1)
     assert is_cordoned_by(handlers.nodes["a"], UID)
     nodes.observe_write(node("a", cordon=MARK), 2)  # kubectl uncordon; the mark cannot be removed

@@ -12,7 +12,7 @@ from caretaker.daemontask.plan import BATCH, plan
 from caretaker.daemontask.pods import PodEncoder, Start, build, revision_of
 from caretaker.daemontask.status import gated_by_state, requeue_after, status_of
 from caretaker.daemontask.status_input import Outcome, WriteRefusal
-from caretaker.daemontask.task_state import SpecCache, TaskStates
+from caretaker.daemontask.task_state import SpecCache
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
@@ -235,13 +235,12 @@ def test_the_end_of_a_run_on_a_gated_node_is_urgent(of: Any, urgent: bool) -> No
 
 def watching() -> tuple[list[bool], Store[Any], Store[Any]]:
     """Whether each pass that is asked for is urgent; and the stores."""
-    by_key, nodes, pods, keys = TaskStates(), Store[Any](), Store[Any](), list[bool]()
+    nodes, pods, keys = Store[Any](), Store[Any](), list[bool]()
     found = snapshot(task(**GATED), [])
-    state = by_key.of(Key("DaemonTask", "default", "task"), UID)
-    state.spec = SpecCache(revision="r", rules=found.eligibility_rules)
 
     def note(_: Key, *, urgent: bool = False, patient: bool = False) -> None:
         keys.append(urgent)
 
-    WatchHandlers(by_key, nodes, pods, note)
+    state = WatchHandlers(nodes, pods, note).task_states.of(Key("DaemonTask", "default", "task"), UID)
+    state.spec = SpecCache(revision="r", rules=found.eligibility_rules)
     return keys, nodes, pods

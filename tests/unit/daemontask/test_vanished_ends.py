@@ -7,7 +7,7 @@ import pytest
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.decision import PodsByNode
 from caretaker.daemontask.ledger import Entry
-from caretaker.daemontask.task_state import TaskState, TaskStates
+from caretaker.daemontask.task_state import TaskState
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
 from unit.daemontask.build import NOW, UID, failed, node, planned, pod, succeeded, task
@@ -187,9 +187,8 @@ def test_an_end_of_our_own_making_is_not_kept() -> None:
 
 def test_a_pod_that_had_failed_before_its_deletion_was_asked_for_was_not_killed_by_it() -> None:
     """Both within a second: the API server shows the deletion before it removes the Pod."""
-    a, task_states, pods = node("a"), TaskStates(), Store[Pod]()
-    state = task_states.of(KEY, UID)
-    WatchHandlers(task_states, Store[Node](), pods, lambda *_, **__: None)
+    a, pods = node("a"), Store[Pod]()
+    state = WatchHandlers(Store[Node](), pods, lambda *_, **__: None).task_states.of(KEY, UID)
     ended = failed(a, finished=NOW)
     going = failed(a, finished=NOW, deletion=NOW, deletion_asked=NOW)
     pods.apply(ended, 5)
@@ -201,9 +200,8 @@ def test_a_pod_that_had_failed_before_its_deletion_was_asked_for_was_not_killed_
 
 
 def test_a_pod_that_failed_after_its_deletion_was_asked_for_was_killed_by_it() -> None:
-    a, task_states, pods = node("a"), TaskStates(), Store[Pod]()
-    state = task_states.of(KEY, UID)
-    WatchHandlers(task_states, Store[Node](), pods, lambda *_, **__: None)
+    a, pods = node("a"), Store[Pod]()
+    state = WatchHandlers(Store[Node](), pods, lambda *_, **__: None).task_states.of(KEY, UID)
     killed = failed(a, deletion=NOW, deletion_asked=NOW - 30)
     pods.apply(pod(a, deletion=NOW, deletion_asked=NOW - 30), 5)
     pods.apply(killed, 6)
@@ -214,9 +212,8 @@ def test_a_pod_that_failed_after_its_deletion_was_asked_for_was_killed_by_it() -
 @pytest.mark.parametrize("seen", ["its end", "its deletion alone"])
 def test_a_later_time_that_the_api_server_tells_as_the_kubelet_lets_go_changes_nothing(seen: str) -> None:
     """With a grace period of 0, deletionTimestamp is the time of that request: after the end, it seems."""
-    a, task_states, pods = node("a"), TaskStates(), Store[Pod]()
-    state = task_states.of(KEY, UID)
-    WatchHandlers(task_states, Store[Node](), pods, lambda *_, **__: None)
+    a, pods = node("a"), Store[Pod]()
+    state = WatchHandlers(Store[Node](), pods, lambda *_, **__: None).task_states.of(KEY, UID)
     asked = {"deletion": NOW + 30, "deletion_asked": NOW}
     killed = failed(a, finished=NOW, **asked)
     pods.apply(killed if seen == "its end" else pod(a, **asked), 5)

@@ -10,7 +10,7 @@ import pytest
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.bulk import FREE
 from caretaker.daemontask.node_eligibility import COSTLY, EligibilityRules
-from caretaker.daemontask.task_state import SpecCache, TaskStates
+from caretaker.daemontask.task_state import SpecCache
 from caretaker.daemontask.watch_handlers import SLOW, WatchHandlers
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
@@ -24,7 +24,7 @@ KEY = Key("DaemonTask", "default", "task")
 @pytest.mark.parametrize(("served", "passes"), [("", 1), ("default", 1), ("other", 0)])
 def test_a_mark_brings_a_pass_of_its_task_where_its_namespace_is_served(served: str, passes: int) -> None:
     nodes, keys = Store[Node](), list[Key]()
-    WatchHandlers(TaskStates(), nodes, Store[Pod](), lambda key, **_: keys.append(key), namespace=served)
+    WatchHandlers(nodes, Store[Pod](), lambda key, **_: keys.append(key), namespace=served)
     marked = f"default/task/{UID}/2026-01-01T00:00:00Z"
     nodes.observe_write(node("a", unschedulable=True, cordon=marked), 1)
     nodes.observe_write(node("a", unschedulable=True, cordon=marked, boot_id="another"), 2)
@@ -34,7 +34,7 @@ def test_a_mark_brings_a_pass_of_its_task_where_its_namespace_is_served(served: 
 @pytest.mark.parametrize("ended", [True, False])
 def test_the_end_of_a_pod_brings_a_pass_of_a_task_that_is_gone_and_has_its_node_cordoned(ended: bool) -> None:
     nodes, pods, keys = Store[Node](), Store[Pod](), list[Key]()
-    WatchHandlers(TaskStates(), nodes, pods, lambda key, **_: keys.append(key))
+    WatchHandlers(nodes, pods, lambda key, **_: keys.append(key))
     nodes.observe_write(node("a", unschedulable=True, cordon=f"default/task/{UID}/2026-01-01T00:00:00Z"), 1)
     keys.clear()
     of = node("a")
@@ -53,11 +53,9 @@ def test_the_end_of_a_pod_brings_a_pass_of_a_task_that_is_gone_and_has_its_node_
     ],
 )
 def test_being_placed_and_beginning_to_run(age: float, unplaced: bool, passes: int) -> None:
-    task_states, pods = TaskStates(), Store[Pod]()
-    state = task_states.of(KEY, UID)
-    state.order.unplaced = frozenset({A.uid} if unplaced else ())
-    keys: list[Key] = []
-    WatchHandlers(task_states, Store[Node](), pods, lambda key, **_: keys.append(key))
+    pods, keys = Store[Pod](), list[Key]()
+    handlers = WatchHandlers(Store[Node](), pods, lambda key, **_: keys.append(key))
+    handlers.task_states.of(KEY, UID).order.unplaced = frozenset({A.uid} if unplaced else ())
     created = time.time() - age
     pods.apply(pod(A, phase="Pending", node_name="", created=created), 5)
     keys.clear()
@@ -70,12 +68,10 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
     """An event may concern 5,000 nodes; the pass computes the eligibility of all, and yields in between."""
     terms = [{"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]} for n in range(COSTLY + 1)]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    task_states, nodes = TaskStates(), Store[Node]()
-    state = task_states.of(KEY, UID)
+    nodes, keys = Store[Node](), list[tuple[Key, dict[str, bool]]]()
+    handlers = WatchHandlers(nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     rules = EligibilityRules({"spec": {"affinity": {"nodeAffinity": required}}})
-    state.spec = SpecCache(revision="r", rules=rules)
-    keys: list[tuple[Key, dict[str, bool]]] = []
-    WatchHandlers(task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
+    handlers.task_states.of(KEY, UID).spec = SpecCache(revision="r", rules=rules)
     nodes.apply(A, 5)
     nodes.apply(node("a", labels={"k1": ""}), 6)
     assert keys == [(KEY, {"urgent": False, "patient": False})] * 2
@@ -96,8 +92,8 @@ def test_a_node_is_not_held_against_thousands_of_terms_by_an_event() -> None:
 def test_a_change_of_a_node_costs_many_tasks_no_more_than_a_turn_of_the_loop(terms: list[Any]) -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     rules = EligibilityRules({"spec": {"affinity": {"nodeAffinity": required}}})
-    task_states, nodes, versions = TaskStates(), Store[Node](), count(5)
-    WatchHandlers(task_states, nodes, Store[Pod](), lambda *_, **__: None)
+    nodes, versions = Store[Node](), count(5)
+    task_states = WatchHandlers(nodes, Store[Pod](), lambda *_, **__: None).task_states
     for number in range(100):
         state = task_states.of(Key(KEY.kind, KEY.namespace, str(number)), str(number))
         state.spec = SpecCache(revision="r", rules=copy(rules))
@@ -116,11 +112,9 @@ def test_a_change_of_a_node_costs_many_tasks_no_more_than_a_turn_of_the_loop(ter
     ids=["at once", "a large task after the others"],
 )
 def test_a_node_that_joins_is_looked_at(size: int, how: dict[str, bool]) -> None:
-    task_states, nodes = TaskStates(), Store[Node]()
-    state = task_states.of(KEY, UID)
-    state.spec = SpecCache(revision="r", rules=EligibilityRules({"spec": {}}))
+    nodes, keys = Store[Node](), list[tuple[Key, dict[str, bool]]]()
+    task_states = WatchHandlers(nodes, Store[Pod](), lambda key, **how: keys.append((key, how))).task_states
+    task_states.of(KEY, UID).spec = SpecCache(revision="r", rules=EligibilityRules({"spec": {}}))
     task_states.pass_turn(KEY).read(size, 0.0)  # its annotations count, too
-    keys: list[tuple[Key, dict[str, bool]]] = []
-    WatchHandlers(task_states, nodes, Store[Pod](), lambda key, **how: keys.append((key, how)))
     nodes.apply(A, 5)
     assert keys == [(KEY, how)]
