@@ -193,6 +193,14 @@ def eviction(pod: NodePod, drain: Drain) -> dict[str, Any]:
 # ---------------------------------------------------------------- the run
 
 
+class _Failure(msgspec.Struct, frozen=True):
+    """Why an attempt has failed before anything of it ran."""
+
+    reason: str
+    message: str
+    since: float = 0.0  # when the attempt began; 0 = now
+
+
 def view_of(drains: Mapping[str, DrainView], node: Node, run: str, now: float) -> DrainView | None:
     """How far the node is drained for this attempt; not as seen before the clock was set back."""
     view = drains.get(node.uid)
@@ -221,7 +229,7 @@ def drained_first(inputs: DecisionInput, node: Node, ready: Decision, entry: Ent
             replace(ready, start="", slot=True, reason=CORDONED) if ours else ready
         )  # the cordon ends first
     if why := _in_vain(inputs, node, ready, entry, past(mark.time, inputs.now)):
-        return _failed(inputs, node, ready, entry, NOT_STARTED, why)
+        return _failed(inputs, node, ready, entry, _Failure(NOT_STARTED, why))
     run = f"{key_of(inputs, node, ready.nonce)}/{ready.seq}/{ready.attempt}"
     view = view_of(inputs.drains, node, run, inputs.now)
     if view is None:
@@ -230,7 +238,8 @@ def drained_first(inputs: DecisionInput, node: Node, ready: Decision, entry: Ent
     if view.empty and inputs.now - view.looked <= FRESH * inputs.backoff_scale:
         return replace(ready, slot=True)
     if not (view.empty or view.fault) and view.looked >= view.first + drain.timeout_seconds:
-        return _failed(inputs, node, ready, entry, DRAIN_TIMEOUT, view.message, view.first)
+        failure = _Failure(DRAIN_TIMEOUT, view.message, view.first)
+        return _failed(inputs, node, ready, entry, failure)
     wake = next((at for at in (_look_at(view, drain),) if at > inputs.now), 0.0)
     return Decision(
         "active",
@@ -262,13 +271,7 @@ def _look_at(view: DrainView, drain: Drain) -> float:
 
 
 def _failed(
-    inputs: DecisionInput,
-    node: Node,
-    ready: Decision,
-    entry: Entry | None,
-    reason: str,
-    why: str,
-    since: float = 0.0,
+    inputs: DecisionInput, node: Node, ready: Decision, entry: Entry | None, failure: _Failure
 ) -> Decision:
     """The attempt has failed, and nothing of it ran. A node that was drained in vain is not tried again: no
     other attempt would differ. No name of a Pod is used."""
@@ -279,7 +282,7 @@ def _failed(
         else None
     )
     attempts = 1 + (same.attempts if same is not None else 0)
-    final = inputs.spec.at_most_once or reason == NOT_STARTED or attempts > inputs.spec.backoff_limit
+    final = inputs.spec.at_most_once or failure.reason == NOT_STARTED or attempts > inputs.spec.backoff_limit
     record = Entry(
         node_uid=node.uid,
         revision=inputs.revision,
@@ -292,17 +295,24 @@ def _failed(
         attempts=attempts,
         disruptions=same.disruptions if same is not None else 0,
         failing_since=(same.failing_since if same is not None else 0) or now,
-        started_at=int(since) or now,
+        started_at=int(failure.since) or now,
         finished_at=now,
-        reason=reason,
-        message=cut_message(why),
+        reason=failure.reason,
+        message=cut_message(failure.message),
         reboot_runs=reboot_runs(ready.start, now, entry, same is not None),
     )
     if final:
         return Decision("failed", record.reason, record.message, since=float(now), record=record)
     failing = float(record.failing_since)
     return Decision(
-        "pending", BACKOFF, why, since=float(now), slot=True, failing=failing, record=record, wake=inputs.now
+        "pending",
+        BACKOFF,
+        failure.message,
+        since=float(now),
+        slot=True,
+        failing=failing,
+        record=record,
+        wake=inputs.now,
     )
 
 
