@@ -38,22 +38,20 @@ FLUSH_INTERVAL: Final = 0.9
 INTENT_SECONDS: Final = 11.0
 
 
+class Controls(msgspec.Struct, frozen=True):
+    """The parts that send the requests of a plan."""
+
+    pods: PodControl
+    gates: GateControl
+    cordons: CordonControl
+    drains: DrainControl
+
+
 class Applier:
     """Writes what a plan decided, and notes in the task's state what the next plan has to know."""
 
-    def __init__(
-        self,
-        pod_control: PodControl,
-        gate_control: GateControl,
-        cordon_control: CordonControl,
-        drain_control: DrainControl,
-        metrics: DaemonTaskMetrics,
-        scale: float,
-    ) -> None:
-        self._pod_control = pod_control
-        self._gate_control = gate_control
-        self._cordon_control = cordon_control
-        self._drain_control = drain_control
+    def __init__(self, controls: Controls, metrics: DaemonTaskMetrics, scale: float) -> None:
+        self._controls = controls
         self._metrics = metrics
         self._scale = scale
 
@@ -65,7 +63,7 @@ class Applier:
         gate, rerun_on = snapshot.eligibility_rules.gate, snapshot.task.spec.rerun_on
         outcome: Outcome
         outcome, (opened, again) = await run_all(
-            (self._apply(snapshot, plan, state), self._gate_control.open(gate, rerun_on, plan, state))
+            (self._apply(snapshot, plan, state), self._controls.gates.open(gate, rerun_on, plan, state))
         )
         left, now = [node for node in plan.shut if node.name not in opened], time.time()
         return msgspec.structs.replace(
@@ -83,15 +81,17 @@ class Applier:
         order.unplaced = frozenset(report.node.uid for report in plan.nodes.unplaced)
         plan, refusal, flush_at = await self._record(snapshot, plan, state)
         creation.refusal = refusal or creation.refusal
-        again = await self._cordon_control.release(plan.releases, state)
+        again = await self._controls.cordons.release(plan.releases, state)
         started, more, drained = list[str](), plan.more or again, Drained()
         if refusal is None:
-            refused, as_seen, gone = await self._pod_control.delete(plan.deletes, state)
+            refused, as_seen, gone = await self._controls.pods.delete(plan.deletes, state)
             order.still_there(pod for pod in plan.deletes if pod.uid not in gone)
             plan = keep_slots(plan, gone)
             launch = plan.launch
             order.queued = launch.queued > 0
-            started, complete = await self._pod_control.start(snapshot.task, snapshot.revision, launch, state)
+            started, complete = await self._controls.pods.start(
+                snapshot.task, snapshot.revision, launch, state
+            )
             pacing.idle = not launch.paced_at and (pacing.idle or bool(started))
             await self._withdraw(plan, state)
             drained = await self._drain(snapshot, plan, state)
@@ -122,14 +122,14 @@ class Applier:
         state.drains.views = {uid: view for uid, view in state.drains.views.items() if uid in drained}
         if plan.launch.cordons and not plan.launch.starts:
             state.creation.refusal, state.creation.again = None, False
-        cordon_at = await self._cordon_control.cordon(
+        cordon_at = await self._controls.cordons.cordon(
             snapshot.task, snapshot.revision, snapshot.nodes, plan.launch.cordons, state
         )
-        found = await self._drain_control.drain(snapshot.task, plan.drains, state)
+        found = await self._controls.drains.drain(snapshot.task, plan.drains, state)
         ended = [r for r in plan.nodes.holders if r.decision.reason == DRAINING and r.node.uid not in drained]
         again = found.again or bool(ended)
         if not state.drains.cordons.denied and any(view.denied for view in state.drains.views.values()):
-            again = await self._cordon_control.denied(state) or again
+            again = await self._controls.cordons.denied(state) or again
         return Drained(earliest((cordon_at, found.next_at)), again)
 
     async def _record(

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from caretaker.api.conditions import PROGRESSING, Event
 from caretaker.api.daemontask import DaemonTask, FormerRevision, Status, drainer_of, gate_of
 from caretaker.api.objects import Node, WireNode
-from caretaker.daemontask.apply import Applier
+from caretaker.daemontask.apply import Applier, Controls
 from caretaker.daemontask.bulk import FREE, PAUSE
 from caretaker.daemontask.cordon_control import CordonControl
 from caretaker.daemontask.drain_control import DrainControl
@@ -76,11 +76,13 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self._client = client
         self._watched = watched
         self._index = PodIndex(watched.pod_store)
-        self._pod_control = PodControl(client, watched.pod_store, scale)
-        gates = GateControl(client, watched.node_store, scale)
-        self._cordon_control = CordonControl(client, watched.node_store, scale, watched.ended)
-        drains = DrainControl(client, metrics, scale, operator)
-        self._applier = Applier(self._pod_control, gates, self._cordon_control, drains, metrics, scale)
+        self._controls = Controls(
+            pods=PodControl(client, watched.pod_store, scale),
+            gates=GateControl(client, watched.node_store, scale),
+            cordons=CordonControl(client, watched.node_store, scale, watched.ended),
+            drains=DrainControl(client, metrics, scale, operator),
+        )
+        self._applier = Applier(self._controls, metrics, scale)
         self._metrics = metrics
         self._scale = scale
         self._yielding = YieldingLock()
@@ -100,7 +102,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             return any(not pod.terminal for pod in pods.values())
 
         try:
-            await self._cordon_control.release_all(key, busy)
+            await self._controls.cordons.release_all(key, busy)
         except ApiError as error:
             logger.warning("nodes of %s/%s stay cordoned: %s", key.namespace, key.name, error)
             if self.later is not None:
@@ -157,8 +159,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         known = not begin or await shards.current(begin)
         seen = all(await run_all(self._is_so(name, node) for name, node in believed.items()))
         lost = given_up(ledger.entries, plan.records)
-        gone = all(await run_all(self._pod_control.is_gone(meta, plan.records[name]) for name in lost))
-        gone &= await self._pod_control.has_seen_all(meta, snapshot.pods, hidden)
+        gone = all(await run_all(self._controls.pods.is_gone(meta, plan.records[name]) for name in lost))
+        gone &= await self._controls.pods.has_seen_all(meta, snapshot.pods, hidden)
         if known and seen and gone:
             for uid in unsure:
                 state.creation.unsure.pop(uid, None)

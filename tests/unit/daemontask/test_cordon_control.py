@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.api.daemontask import Drain
 from caretaker.api.objects import Node, Pod, WireNode
-from caretaker.daemontask.apply import Applier
+from caretaker.daemontask.apply import Applier, Controls
 from caretaker.daemontask.controller import DaemonTaskKind
 from caretaker.daemontask.cordon_control import RIGHTS_SECONDS, CordonControl
 from caretaker.daemontask.drain_control import DrainControl
@@ -354,14 +354,13 @@ def apply(of: Passes) -> Outcome:
     client: Any = of.server
     metrics = DaemonTaskMetrics(CollectorRegistry())
     of.state.ledger.shards = Shards(client, "default", "task", UID)
-    applier = Applier(
-        PodControl(client, Store[Pod](), 1.0),
-        GateControl(client, of.store, 1.0),
-        of.control,
-        DrainControl(client, metrics, 1.0),
-        metrics,
-        1.0,
+    controls = Controls(
+        pods=PodControl(client, Store[Pod](), 1.0),
+        gates=GateControl(client, of.store, 1.0),
+        cordons=of.control,
+        drains=DrainControl(client, metrics, 1.0),
     )
+    applier = Applier(controls, metrics, 1.0)
     found = snapshot(
         task(drain=Drain(), parallelism=1),
         list(of.store.values()),

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from caretaker.api.objects import Pod
-from caretaker.daemontask.apply import Applier
+from caretaker.daemontask.apply import Applier, Controls
 from caretaker.daemontask.cordon_control import CordonControl
 from caretaker.daemontask.drain_control import DrainControl
 from caretaker.daemontask.gate_control import GateControl
@@ -33,12 +33,14 @@ class Pass:
         shards = Shards(server, "default", "task", UID)  # type: ignore[arg-type]
         shards.loaded = True
         gates.state.ledger.shards = shards
-        control = GateControl(server, gates.store, 1.0)  # type: ignore[arg-type]
-        pod_control = PodControl(server, Store[Pod](), 1.0)  # type: ignore[arg-type]
         metrics = DaemonTaskMetrics(CollectorRegistry())
-        cordons = CordonControl(server, gates.store, 1.0)  # type: ignore[arg-type]
-        drains = DrainControl(server, metrics, 1.0)  # type: ignore[arg-type]
-        self.applier = Applier(pod_control, control, cordons, drains, metrics, 1.0)
+        controls = Controls(
+            pods=PodControl(server, Store[Pod](), 1.0),  # type: ignore[arg-type]
+            gates=GateControl(server, gates.store, 1.0),  # type: ignore[arg-type]
+            cordons=CordonControl(server, gates.store, 1.0),  # type: ignore[arg-type]
+            drains=DrainControl(server, metrics, 1.0),  # type: ignore[arg-type]
+        )
+        self.applier = Applier(controls, metrics, 1.0)
 
     def run(self) -> Outcome:
         return asyncio.run(self.applier.apply(self.found, plan(self.found), self.gates.state))
