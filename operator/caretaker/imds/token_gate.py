@@ -168,7 +168,6 @@ def use_of(one: TokenCandidate, points: Iterable[tuple[float, float]], start: fl
 
 
 def group_status(
-    group: Group,
     ones: Sequence[TokenCandidate],
     window: Window,
     uses: Mapping[str, Use],
@@ -176,8 +175,9 @@ def group_status(
     *,
     quiet: bool = False,
 ) -> TokenGateGroup:
-    """The finding of a reading. `quiet`: an earlier one found the group quiet; then only a use ends that."""
-    kind, name = group
+    """The finding of a reading. `ones`: the candidates of one group, not empty; `quiet`: an earlier reading
+    found the group quiet; then only a use ends that."""
+    kind, name = ones[0].group
     if window.start is None:
         return TokenGateGroup(kind, name, window.state, len(ones), message=window.message)
     every = [(one, uses[one.instance]) for one in judged(ones, end) if one.instance in uses]

@@ -108,7 +108,7 @@ class _Reading:
 
     def find(self, group: Group, ones: Sequence[TokenCandidate], window: Window, *, quiet: bool) -> None:
         """The group is read whole."""
-        self.done[group] = token_gate.group_status(group, ones, window, self.uses, self.end, quiet=quiet)
+        self.done[group] = token_gate.group_status(ones, window, self.uses, self.end, quiet=quiet)
         uses = {one.instance: self.uses[one.instance] for one in ones if one.instance in self.uses}
         self.cleared |= token_gate.cleared(uses)
 

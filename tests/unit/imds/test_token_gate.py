@@ -112,17 +112,18 @@ def test_an_instance_is_quiet_with_data_that_are_all_zero(
 def test_a_group_in_use_names_a_few_instances() -> None:
     ones = [one(number, 30 * DAY) for number in range(40)]
     uses = {each.instance: Use(168, 168) for each in ones}
-    quiet = token_gate.group_status(GROUP, ones, Window(WEEK), uses, END)
+    quiet = token_gate.group_status(ones, Window(WEEK), uses, END)
+    assert (quiet.kind, quiet.name) == GROUP
     assert (quiet.state, quiet.message) == ("Quiet", "none of 40 instances used IMDSv1 in the last 7 days")
     uses |= {"i-3": Use(168, 168, 2.0, WEEK), "i-4": Use(168, 168, 2.0, END - HOUR)}
-    found = token_gate.group_status(GROUP, ones, Window(WEEK), uses, END)
+    found = token_gate.group_status(ones, Window(WEEK), uses, END)
     assert (found.state, found.instances, found.using) == ("InUse", 40, 2)
     last = format_time(END - HOUR)
     assert found.message == f"2 of 40 instances used IMDSv1 in the last 7 days: i-4, i-3; last at {last}"
     uses |= {each.instance: Use(168, 168, 1.0, WEEK) for each in ones}
-    assert "and 35 more" in token_gate.group_status(GROUP, ones, Window(WEEK), uses, END).message
+    assert "and 35 more" in token_gate.group_status(ones, Window(WEEK), uses, END).message
     uses = {each.instance: Use(100, 168) for each in ones}
-    unknown = token_gate.group_status(GROUP, ones, Window(WEEK), uses, END)
+    unknown = token_gate.group_status(ones, Window(WEEK), uses, END)
     assert (unknown.state, unknown.using) == ("Unknown", 0)
     assert "less than 95% of the hours of 40 of 40 instances" in unknown.message
 
