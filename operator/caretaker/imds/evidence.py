@@ -36,7 +36,7 @@ def evidence(
     # The stored results that no newer one replaces.
     kept = [one for one in stored if not _replaced(probing, by_node.get(one.node), one, probe_state)]
     known = _remembering(probe_state, [one for one in kept if one.node in by_node])
-    verified = verify(probing, candidates, known.findings, known.marks, now, known.before)
+    verified = verify(probing, candidates, known, now)
     kept = [one for one in kept if lasts(probing, _finding(one), now)]
     return Evidence(known, verified, _to_store(kept, verified))
 

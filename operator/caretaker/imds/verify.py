@@ -19,7 +19,7 @@ from caretaker.api.imds import Expectation, FieldChange, ProbeStatus
 from caretaker.api.times import format_micros, normalise_time, parse_time, stamp_after
 from caretaker.imds.checks import ObservedInstance
 from caretaker.imds.drift import OptionChange
-from caretaker.imds.probe import EMULATED, UNKNOWN, Finding, answered
+from caretaker.imds.probe import EMULATED, UNKNOWN, Finding, ProbeState, answered
 
 # Verdicts of the probe (docs/imds-probe.md).
 REACHABLE: Final = "Reachable"
@@ -81,17 +81,12 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 def verify(
-    probing: Probing,
-    candidates: Sequence[Candidate],
-    found: Mapping[str, Finding],
-    marks: Mapping[str, str],
-    now: float,
-    before: Mapping[str, Finding] = {},
+    probing: Probing, candidates: Sequence[Candidate], probe_state: ProbeState, now: float
 ) -> Verified:
-    """`found` and `marks`: the current ones, by node; `before`: results that count in their place."""
-    counting = {**found, **before}
+    """Choose the nodes to probe, and evaluate the results that count."""
+    found, counting = probe_state.findings, probe_state.counting
     chosen = _chosen(probing, candidates, counting)
-    asked = {one.node: _mark(probing, one, found.get(one.node), marks, now) for one in chosen}
+    asked = {one.node: _mark(probing, one, found.get(one.node), probe_state.marks, now) for one in chosen}
     unfit = [one for one in candidates if one.counts and not one.fit and not one.unprobed]
     findings = {
         candidate.node: finding
@@ -107,7 +102,7 @@ def verify(
         for candidate in (*chosen, *wrong)
         if _wrong(probing, candidate, findings.get(candidate.node))
     )
-    if any(candidate.node in before for candidate, _ in unexpected):
+    if any(candidate.node in probe_state.before for candidate, _ in unexpected):
         message += "; the last result counts until the node is probed again"
     waiting = not all(answered(found.get(node), mark) for node, mark in asked.items())
     made = [(candidate, found[candidate.node]) for candidate in chosen if candidate.node in found]

@@ -44,7 +44,8 @@ def evaluated(
 ) -> Verified:
     asks = msgspec.structs.replace(PROBING, **probing)
     found = {candidate.node: finding} if finding is not None else {}
-    return verify(asks, [candidate], found, {candidate.node: mark} if mark else {}, NOW)
+    marks = {candidate.node: mark} if mark else {}
+    return verify(asks, [candidate], ProbeState(found, marks), NOW)
 
 
 CANARY = msgspec.structs.replace(HERE, needed=True)
@@ -98,7 +99,7 @@ def test_a_node_that_is_not_fit_is_not_probed_and_an_unexpected_result_counts(
 def test_a_node_that_is_not_fit_takes_no_place_of_another() -> None:
     unfit = Candidate("b", (APPS,), fit=False, counts=True)
     findings = {"a": seen(), "b": seen(DAY + AGAIN, "Blocked")}
-    found = verify(Probing(per_group=1), [HERE, unfit], findings, {}, NOW)
+    found = verify(Probing(per_group=1), [HERE, unfit], ProbeState(findings), NOW)
     assert (found.proved, found.marks.keys()) == (True, {"a"})
 
 
@@ -237,7 +238,7 @@ def test_over_ipv6_the_probe_learns_nothing() -> None:
 def test_a_node_on_which_the_probe_cannot_run_is_left_out_and_told() -> None:
     candidates = [Candidate("a", (APPS,), fit=True, unprobed="its operating system is windows")]
     candidates += [Candidate(name, (APPS,), fit=True) for name in "bcd"]
-    made = verify(PROBING, candidates, {"b": seen(), "c": seen()}, {}, NOW)
+    made = verify(PROBING, candidates, ProbeState({"b": seen(), "c": seen()}), NOW)
     assert sorted(made.marks) == ["b", "c"]
     assert made.reason == "Proved"
     assert made.message.endswith("; 1 node(s) cannot be probed, a: its operating system is windows")
@@ -247,12 +248,12 @@ def test_what_is_not_as_expected_is_among_the_chosen_and_made_again() -> None:
     """It stops all changes, so it is probed again."""
     candidates = [Candidate(name, (APPS,), fit=True) for name in "abcd"]
     found = {"a": seen(), "b": seen(verdict=UNKNOWN), "c": seen(), "d": seen(verdict="Blocked")}
-    made = verify(PROBING, candidates, found, {}, NOW)
+    made = verify(PROBING, candidates, ProbeState(found), NOW)
     assert sorted(made.marks) == ["a", "d"]
     assert made.faults == {"d": "a pod does not reach IMDS (Blocked, and needs hop limit 2)"}
     late = [msgspec.structs.replace(candidate, changed=NOW - 5) for candidate in candidates]
-    assert verify(PROBING, late, found, {}, NOW).faults == {}, "of before the change"
-    failed = verify(PROBING, candidates, {"b": found["b"]}, {}, NOW)
+    assert verify(PROBING, late, ProbeState(found), NOW).faults == {}, "of before the change"
+    failed = verify(PROBING, candidates, ProbeState({"b": found["b"]}), NOW)
     assert (failed.faults, failed.reason) == ({}, "NotProved"), "a probe that failed has found nothing"
 
 
@@ -277,7 +278,7 @@ def test_a_limited_pod_of_which_imdsv1_was_not_learned_is_no_unexpected_result(c
     others = [msgspec.structs.replace(one, node=name) for name in "abc"]
     asks = msgspec.structs.replace(PROBING, per_group=1, expect="PodBlocked")
     good = seen(verdict="EndpointDisabled")
-    assert sorted(verify(asks, others, {"a": good, "b": limited}, {}, NOW).marks) == ["a"]
+    assert sorted(verify(asks, others, ProbeState({"a": good, "b": limited}), NOW).marks) == ["a"]
 
 
 def test_the_hop_limit_that_a_group_needs_is_known_whatever_is_set() -> None:
@@ -380,7 +381,7 @@ def test_some_of_each_group_and_those_that_are_known_first() -> None:
         Candidate("g", (), fit=False),
     ]
     found = {"c": seen(), "d": seen(verdict="Blocked")}
-    made = verify(PROBING, candidates, found, {}, NOW)
+    made = verify(PROBING, candidates, ProbeState(found), NOW)
     assert sorted(made.marks) == ["c", "d", "e", "f"]
     assert made.groups[APPS][1].probed == 2
     assert made.groups.keys() == {APPS}, "of no group, or not yet known"
@@ -390,11 +391,11 @@ def test_some_of_each_group_and_those_that_are_known_first() -> None:
 def test_a_canary_is_probed_beside_those_of_its_group() -> None:
     candidates = [Candidate(name, (APPS,), fit=True) for name in "abcd"]
     candidates += [Candidate("z", (APPS,), fit=True, needed=True)]
-    made = verify(PROBING, candidates, {"a": seen(), "b": seen()}, {}, NOW)
+    made = verify(PROBING, candidates, ProbeState({"a": seen(), "b": seen()}), NOW)
     assert sorted(made.marks) == ["a", "z"], "and one of those"
     one = msgspec.structs.replace(PROBING, per_group=1)
-    assert sorted(verify(one, candidates, {}, {}, NOW).marks) == ["z"]
-    assert sorted(verify(one, candidates[:-1], {}, {}, NOW).marks) == ["a"]
+    assert sorted(verify(one, candidates, ProbeState(), NOW).marks) == ["z"]
+    assert sorted(verify(one, candidates[:-1], ProbeState(), NOW).marks) == ["a"]
 
 
 def test_an_unexpected_result_counts_however_few_nodes_of_its_group_are_probed() -> None:
@@ -402,7 +403,9 @@ def test_an_unexpected_result_counts_however_few_nodes_of_its_group_are_probed()
     one = msgspec.structs.replace(PROBING, per_group=1, expect="PodBlocked")
     candidates = [Candidate("a", (APPS,), fit=True), Candidate("z", (APPS,), fit=True, needed=True)]
     candidates += [Candidate("b", (APPS,), fit=True)]
-    made = verify(one, candidates, {"a": seen(), "b": seen(verdict="Blocked", imdsv1="Closed")}, {}, NOW)
+    made = verify(
+        one, candidates, ProbeState({"a": seen(), "b": seen(verdict="Blocked", imdsv1="Closed")}), NOW
+    )
     assert sorted(made.marks) == ["a", "z"]
     assert (made.reason, [candidate.node for candidate, _ in made.unexpected]) == ("StillReachable", ["a"])
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.api.imds import ProbeStatus
-from caretaker.imds.probe import EMULATED, UNKNOWN, Finding
+from caretaker.imds.probe import EMULATED, UNKNOWN, Finding, ProbeState
 from caretaker.imds.verify import Candidate, verify
 from unit.imds.test_verify import APPS, CANARY, HERE, NOW, PROBING, evaluated, seen
 
@@ -157,7 +157,7 @@ def test_what_one_node_tells(
 
 def of(names: str, found: dict[str, Finding], **more: Any) -> Any:
     candidates = [Candidate(name, (APPS,), fit=True, hop_limit=2, **more) for name in names]
-    return verify(msgspec.structs.replace(PROBING, per_group=9), candidates, found, {}, NOW)
+    return verify(msgspec.structs.replace(PROBING, per_group=9), candidates, ProbeState(found), NOW)
 
 
 def test_the_first_of_several_is_told_and_how_many_there_are() -> None:
@@ -178,7 +178,7 @@ def test_the_first_of_several_is_told_and_how_many_there_are() -> None:
 
 def test_nodes_that_cannot_be_probed_are_told_by_the_first_name() -> None:
     candidates = [Candidate(name, (APPS,), fit=True, unprobed=f"why {name}") for name in "cab"]
-    made = verify(PROBING, candidates, {}, {}, NOW)
+    made = verify(PROBING, candidates, ProbeState(), NOW)
     assert made.message == "there is no node to probe; 3 node(s) cannot be probed, a: why a"
     assert (made.wake, made.waiting, made.groups, made.marks) == (None, False, {}, {})
 
@@ -191,7 +191,7 @@ def test_what_was_measured_of_a_group_is_told() -> None:
         msgspec.structs.replace(PROBING, per_group=99),
         [Candidate(name, (APPS,), True) for name in found],
     )
-    assert verify(asks, candidates, found, {}, NOW).groups == {
+    assert verify(asks, candidates, ProbeState(found), NOW).groups == {
         APPS: (2, ProbeStatus(probed=21, reachable=20, p95_milliseconds=19.0))
     }
 
@@ -209,7 +209,7 @@ def test_the_slowest_of_few_is_the_95th_percentile(times: tuple[float, ...], p95
 def test_a_node_of_two_groups_counts_in_both() -> None:
     other = ("AutoScalingGroup", "asg")
     candidate = Candidate("a", (APPS, other), fit=True)
-    made = verify(PROBING, [candidate], {"a": seen()}, {}, NOW)
+    made = verify(PROBING, [candidate], ProbeState({"a": seen()}), NOW)
     told = (2, ProbeStatus(1, 1, 3.0))
     assert made.groups == {APPS: told, other: told}
 
