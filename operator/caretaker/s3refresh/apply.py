@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import ClientKey
 from caretaker.kube.errors import or_none
 from caretaker.registry import S3_AGGREGATED_REFRESH
@@ -64,7 +65,7 @@ class Writer:
         self._declare(key, snapshot)
         self._note(key, snapshot, plan)
         await self._recall()
-        worker = await self._worker(key, snapshot.read.meta.uid)
+        worker = await self._worker(key, snapshot.read.meta)
         await self._set_up(worker, snapshot)
         worker.memory.blocked_since = snapshot.blocked_since
         worker.memory.tracker.update(snapshot.plan_input.targets, snapshot.clock)
@@ -142,14 +143,14 @@ class Writer:
                 limiter.recall(targets, GATEWAY_SECONDS * self._of.scale, now, clock)
             recalled.set()
 
-    async def _worker(self, key: Key, uid: str) -> Worker:
+    async def _worker(self, key: Key, meta: WireMeta) -> Worker:
         worker = self._shared.workers.get(key)
         if worker is not None:
             return worker
         if self._endings:
             await asyncio.wait(self._endings)
         of, shared = self._of, self._shared
-        made = Worker(key, uid, shared.queues, of.add, shared.limiter.called, of.scale)
+        made = Worker(meta, shared.queues, of.add, shared.limiter.called, of.scale)
         shared.workers[key] = made
         return made
 

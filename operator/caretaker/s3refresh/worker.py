@@ -14,9 +14,11 @@ from typing import Final
 
 import msgspec
 
+from caretaker.api.objects import WireMeta
 from caretaker.aws.sqs import Sqs
 from caretaker.kube.errors import NotLeader
 from caretaker.obs import log
+from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.debounce import CALL_SECONDS, NOT_MADE, UNKNOWN, Claim
@@ -171,20 +173,20 @@ class WorkerState(msgspec.Struct, frozen=True):
 
 
 class Worker:
-    """One resource, by UID. `add` asks for a pass, in its turn or, if urgent, at once. `on_called`: see
-    RefreshCalls."""
+    """One resource, by the UID in its metadata. `add` asks for a pass, in its turn or, if urgent, at once.
+    `on_called`: see RefreshCalls."""
 
     def __init__(
         self,
-        key: Key,
-        uid: str,
+        meta: WireMeta,
         queues: Queues,
         add: Callable[..., None],
         on_called: Callable[[Share, float], None],
         scale: float = 1.0,
     ) -> None:
+        key = Key(S3_AGGREGATED_REFRESH.kind, meta.namespace, meta.name)
         on_news, on_result = partial(add, key), partial(add, key, urgent=True)
-        self.uid = uid
+        self.uid = meta.uid
         self.config: WorkerConfig | None = None
         self.memory = PassMemory()
         self.receiver = Receiver(key, queues, on_news, scale)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.api.objects import WireMeta
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.runtime.queue_consumer import BATCH
 from caretaker.runtime.work_queue import Key
@@ -174,7 +175,7 @@ async def test_a_look_counts_that_came_before_the_targets_were_found(counts: Scr
     target: Any = Slow()
     client: Any = sqs
     worker = Worker(
-        Key("S3AggregatedRefresh", "n", "r"), "u", Queues(aws, lambda _: False), news, lambda *_: None
+        WireMeta(name="r", namespace="n", uid="u"), Queues(aws, lambda _: False), news, lambda *_: None
     )
     await worker.begin(config, client, target)
     async with asyncio.timeout(10):

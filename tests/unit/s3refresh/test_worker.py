@@ -22,6 +22,7 @@ from caretaker.s3refresh.targets import registry
 from caretaker.s3refresh.worker import RefreshCalls, Worker
 from testing.s3refreshes import refresh
 
+META = WireMeta(name="r", namespace="n", uid="u")
 FOUND = Discovery(complete=True, shares=of_buckets(["media"]))
 SCALE = 1e-5  # seconds pass so much faster
 
@@ -69,7 +70,7 @@ class Sqs:
 
 def config() -> WorkerConfig:
     spec = refresh(filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}})
-    raw = RawRefresh(WireMeta(name="r", namespace="n"), msgspec.Raw(msgspec.json.encode(spec)))
+    raw = RawRefresh(META, msgspec.Raw(msgspec.json.encode(spec)))
     found = read(raw, registry().spec)
     assert found.spec is not None
     return worker_config_of(found.spec, None)
@@ -92,7 +93,7 @@ async def begun(
     if ends:  # a queue of their own
         asked = msgspec.structs.replace(asked, completions=msgspec.structs.replace(asked.source))
     sqs: Any = Sqs()
-    worker = Worker(Key("S3AggregatedRefresh", "n", "r"), "u", queues, news, lambda *_: None, SCALE)
+    worker = Worker(META, queues, news, lambda *_: None, SCALE)
     await worker.begin(asked, sqs, target)
     async with asyncio.timeout(10):
         await done.wait()
