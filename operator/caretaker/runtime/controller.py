@@ -153,7 +153,8 @@ class Kind(Protocol, Generic[S, P, O]):
 
 
 class Controller:
-    """Works off the queue with a few workers, each one pass at a time."""
+    """Works off the queue with WORKERS workers, each one pass at a time. `on_gone` is called for a resource
+    that is gone."""
 
     def __init__(
         self,
@@ -162,18 +163,14 @@ class Controller:
         kinds: Sequence[Kind[Any, Any, Any]],
         recorder: EventRecorder,
         metrics: Metrics,
-        on_gone: Callable[[Key], None],
-        workers: int = WORKERS,
-        cpu: CpuThrottle | None = None,
     ) -> None:
+        self.on_gone: Callable[[Key], None] = lambda _: None
         self._client = client
         self._queue = queue
         self._kinds = {kind.kind: kind for kind in kinds}
         self._recorder = recorder
         self._metrics = metrics
-        self._on_gone = on_gone
-        self._workers = workers
-        self._cpu = cpu or CpuThrottle(metrics)
+        self._cpu = CpuThrottle(metrics, queue.clock)
         self._stopping = asyncio.Event()
         self._status_written: dict[Key, float] = {}
         self._working: list[asyncio.Task[None]] = []
@@ -183,7 +180,7 @@ class Controller:
         self._stopping = asyncio.Event()
         self._status_written.clear()
         asyncio.get_running_loop().set_task_factory(new_task)
-        self._working = [asyncio.create_task(self._work(self._stopping)) for _ in range(self._workers)]
+        self._working = [asyncio.create_task(self._work(self._stopping)) for _ in range(WORKERS)]
         try:
             await asyncio.gather(*self._working)
         finally:
@@ -252,7 +249,7 @@ class Controller:
             if (cleaning := kind.forget(key)) is not None:
                 await cleaning
             if not self._queue.pending(key):  # else its successor may be there already
-                self._on_gone(key)
+                self.on_gone(key)
             self._status_written.pop(key, None)
             self._metrics.resources.forget((key.kind, key.namespace, key.name))
             self._cpu.forget(key)

@@ -67,7 +67,7 @@ class WorkQueue:
         jitter: Callable[[], float] = random.random,
         backoff_scale: float = 1.0,
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._jitter = jitter
         self._scale = backoff_scale
         self._storm = STORM_INTERVAL * backoff_scale
@@ -82,19 +82,19 @@ class WorkQueue:
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        now = self._clock()
+        now = self.clock()
         # Copies, here and in paused(): a scrape reads them from another thread.
         return sum(1 for due in self._due.copy().values() if due <= now)
 
     def paused(self, kind: str) -> int:
         """How many resources of the kind are paused now."""
-        now = self._clock()
+        now = self.clock()
         return sum(1 for key, until in self._paused.copy().items() if key.kind == kind and until > now)
 
     def add(self, key: Key, *, urgent: bool = False, patient: bool = False) -> None:
         """An event: something about this key changed. `urgent`: it may let something start. `patient`: the
         keys of the same event go first, because a pass over this one takes the API server long."""
-        now = self._clock()
+        now = self.clock()
         last = self._history.get(key, _History()).started
         due = now + (self._storm if patient else COLLAPSE)
         if now - last < self._storm and not (urgent and self._spend(key, now, due)):
@@ -114,7 +114,7 @@ class WorkQueue:
 
     def add_after(self, key: Key, delay: float) -> None:
         """A pass no later than `delay` seconds from now; an earlier one that is due already stays."""
-        self._put(key, self._clock() + max(delay, 0.0))
+        self._put(key, self.clock() + max(delay, 0.0))
 
     def retry(self, key: Key, at_least: float = 0.0, at_most: float = BACKOFF_MAX) -> float:
         """A pass after this key's backoff; returns the delay in seconds. `at_most`: of a backoff that has
@@ -129,7 +129,7 @@ class WorkQueue:
     def pause(self, key: Key, seconds: float) -> None:
         """Do not run this key, which is being worked on, again before this time has passed, nor before that
         of another pause."""
-        self._paused[key] = until = max(self._clock() + seconds, self._paused.get(key, 0.0))
+        self._paused[key] = until = max(self.clock() + seconds, self._paused.get(key, 0.0))
         if key in self._due:
             self._due[key] = max(self._due[key], until)
 
@@ -150,7 +150,7 @@ class WorkQueue:
         """(the next due key, seconds it waited past its time); None once `stopping` is set and wake() was
         called. Call done() after the pass. A cancelled get() takes no key."""
         while not stopping.is_set():
-            now = self._clock()
+            now = self.clock()
             key = self._pop(now)
             if key is not None:
                 waited = now - self._due.pop(key)
