@@ -87,6 +87,14 @@ class Claim(msgspec.Struct, frozen=True):
     requested: bool = False  # of the dirty scope that it was taken from
 
 
+class NewCall(msgspec.Struct, frozen=True):
+    """A call that is to be claimed."""
+
+    id: str  # of its claim
+    owner: str  # the process that makes it
+    endpoint: str = ""  # that it goes to: Share.endpoint
+
+
 class InFlight(msgspec.Struct, frozen=True):
     """A refresh that was accepted and has not ended as far as is known."""
 
@@ -178,22 +186,21 @@ def mark(target: TargetState, scope: Scope, now: float) -> TargetState:
 
 def claim(
     target: TargetState,
-    by: tuple[str, str],
+    call: NewCall,
     options: DebounceOptions,
     now: float,
     contention: Contention = UNCONTENDED,
-    endpoint: str = "",
 ) -> TargetState:
-    """W2: take the next call's folders out of the waiting scope. The target must be dirty and idle. `by`: the
-    claim's id and its owner, the process that makes the call; `endpoint`: Share.endpoint."""
+    """W2: take the next call's folders out of the waiting scope. The target must be dirty and idle."""
     if target.dirty is None or target.claim is not None or target.in_flight is not None:
         return target
     request, left = upcoming(target, target.dirty, options, now, contention)
+    since, requested = min(target.dirty.since, now), target.dirty.requested
     return replace(
         target,
         dirty=left,
-        claim=Claim(*by, now, request, min(target.dirty.since, now), requested=target.dirty.requested),
-        last=replace(target.last, requested_at=now, endpoint=endpoint),
+        claim=Claim(call.id, call.owner, now, request, since, requested=requested),
+        last=replace(target.last, requested_at=now, endpoint=call.endpoint),
     )
 
 
@@ -239,12 +246,7 @@ def resume(target: TargetState, owner: str) -> TargetState:
 
 
 def accepted(
-    target: TargetState,
-    claim_id: str,
-    notification_id: str | None,
-    now: float,
-    *,
-    may_fail: bool = False,
+    target: TargetState, claim_id: str, notification_id: str | None, now: float, *, may_fail: bool = False
 ) -> TargetState:
     """W3: the call of this claim was accepted.
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from caretaker.api.hashing import h10
 from caretaker.api.s3refresh import MAX_TARGETS
 from caretaker.s3refresh import annotation_requests, debounce, match, record_bounds, timing
-from caretaker.s3refresh.debounce import Backoff, CallError, Claim, Phase, TargetState
+from caretaker.s3refresh.debounce import Backoff, CallError, Claim, NewCall, Phase, TargetState
 from caretaker.s3refresh.envelope import Completion
 from caretaker.s3refresh.folders import EVERYTHING, Scope
 from caretaker.s3refresh.match import EventMatcher, Matches, Share
@@ -290,11 +290,10 @@ def _claim(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft) -
         if left < 0:
             continue
         reduced += names
-        by, now = (h10(inputs.pass_id, name), inputs.owner), inputs.now
-        waited = min(now - start, inputs.times.get(name, TargetTimes()).dirty_for)
+        call = NewCall(h10(inputs.pass_id, name), inputs.owner, shares[name].endpoint)
+        waited = min(inputs.now - start, inputs.times.get(name, TargetTimes()).dirty_for)
         contention = Contention(waited, others[name])
-        endpoint = shares[name].endpoint
-        after = debounce.claim(targets[name], by, inputs.options, now, contention, endpoint)
+        after = debounce.claim(targets[name], call, inputs.options, inputs.now, contention)
         targets[name] = after
         if after.claim is not None:
             result.calls.append((shares[name], after.claim))

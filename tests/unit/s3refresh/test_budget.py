@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from caretaker.api.s3refresh import BucketStatus, CostSpec, CostStatus
 from caretaker.s3refresh import costs, debounce, folders, timing
 from caretaker.s3refresh.costs import DAY
-from caretaker.s3refresh.debounce import UNKNOWN, Backoff, CallError, TargetState
+from caretaker.s3refresh.debounce import UNKNOWN, Backoff, CallError, NewCall, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
 from caretaker.s3refresh.options import DebounceOptions, at_once
 from caretaker.s3refresh.plan import refused
@@ -45,7 +45,7 @@ def days(
         start = timing.start_at(target, options, times, now)
         if start is None or start > now:
             continue
-        target = debounce.claim(target, (f"call-{minute}", "me"), options, now)
+        target = debounce.claim(target, NewCall(f"call-{minute}", "me"), options, now)
         assert target.claim is not None
         calls.append((now - NOW, target.claim.request))
         backoff = Backoff(options, now, 0.0)

@@ -23,6 +23,7 @@ from caretaker.s3refresh.debounce import (
     Failure,
     InFlight,
     LastCall,
+    NewCall,
     TargetState,
 )
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
@@ -88,22 +89,22 @@ class TestMark:
 
 class TestClaim:
     def test_the_record_is_the_call(self) -> None:
-        after = debounce.claim(dirty(), ("c1", "me"), OPTIONS, NOW)
+        after = debounce.claim(dirty(), NewCall("c1", "me"), OPTIONS, NOW)
         assert after.claim == Claim("c1", "me", NOW, CALL, NOW - 10)
         assert (after.dirty, after.last.requested_at) == (None, NOW)
 
     def test_what_does_not_fit_waits_on(self) -> None:
-        after = debounce.claim(dirty(), ("c1", "me"), DebounceOptions(max_folders=1), NOW)
+        after = debounce.claim(dirty(), NewCall("c1", "me"), DebounceOptions(max_folders=1), NOW)
         assert after.claim is not None
         assert after.claim.request.folders == ("a",)
         assert after.dirty == DirtyScope(NOW - 10, Scope(folders=frozenset({"/"})), closed=True)
 
     def test_the_next_call_is_of_what_was_left_and_then_of_what_came_later(self) -> None:
         options = DebounceOptions(max_folders=1)
-        first = debounce.claim(dirty(), ("c1", "me"), options, NOW)
+        first = debounce.claim(dirty(), NewCall("c1", "me"), options, NOW)
         later = debounce.mark(first, Scope(folders=frozenset({"/", "z"})), NOW + 5)
         idle = debounce.accepted(later, "c1", "", NOW + 6)
-        second = debounce.claim(idle, ("c2", "me"), options, NOW + 60)
+        second = debounce.claim(idle, NewCall("c2", "me"), options, NOW + 60)
         assert second.claim is not None
         assert (second.claim.request.folders, second.claim.since) == (("/",), NOW - 10)
         assert second.dirty == DirtyScope(NOW + 5, Scope(folders=frozenset({"z"})))
@@ -111,7 +112,7 @@ class TestClaim:
     @pytest.mark.parametrize("busy", [CLAIMED, IN_FLIGHT], ids=["claimed", "in flight"])
     def test_one_call_at_a_time(self, busy: TargetState) -> None:
         before = debounce.mark(busy, B, NOW)
-        assert debounce.claim(before, ("c2", "me"), OPTIONS, NOW) is before
+        assert debounce.claim(before, NewCall("c2", "me"), OPTIONS, NOW) is before
 
 
 MANY = Scope(folders=frozenset({"/", "d", *(f"d/{n:03}" for n in range(180))}))
@@ -145,7 +146,7 @@ def test_where_nothing_keeps_calls_apart_a_second_does() -> None:
 
 
 def test_what_is_left_of_a_since_in_the_future_is_dirty_since_now() -> None:
-    left = debounce.claim(dirty(MANY, NOW + 50), ("c", "me"), OPTIONS, NOW).dirty
+    left = debounce.claim(dirty(MANY, NOW + 50), NewCall("c", "me"), OPTIONS, NOW).dirty
     assert left is not None
     assert (left.since, left.closed) == (NOW, True)
 
@@ -223,7 +224,7 @@ def test_in_how_many_calls_what_waits_is_refreshed(
 ) -> None:
     made = []
     while target.dirty is not None:
-        target = debounce.claim(target, ("c", "me"), options, NOW, contention)
+        target = debounce.claim(target, NewCall("c", "me"), options, NOW, contention)
         assert target.claim is not None
         made.append(target.claim.request.recursive)
         target = msgspec.structs.replace(target, claim=None)
@@ -314,7 +315,7 @@ class TestRefused:
         left = DirtyScope(NOW - 40, A, closed=True, later=DirtyScope(NOW - 3, B), most=1)
         after = self.refused(self.claimed("x", dirty=left))
         assert after.dirty == DirtyScope(NOW - 40, EVERYTHING)
-        whole = debounce.claim(after, ("c2", "me"), OPTIONS, NOW)
+        whole = debounce.claim(after, NewCall("c2", "me"), OPTIONS, NOW)
         again = self.refused(whole, NOW)
         assert again.dirty == DirtyScope(NOW - 40, EVERYTHING)
         assert again.failure == Failure(2, "Bad", "no", NOW + 60)
@@ -326,7 +327,7 @@ class TestRefused:
         calls = 0
         while target.dirty is not None:
             calls += 1
-            target = debounce.claim(target, (f"c{calls}", "me"), OPTIONS, NOW)
+            target = debounce.claim(target, NewCall(f"c{calls}", "me"), OPTIONS, NOW)
             assert target.claim is not None
             request = target.claim.request
             if bad in request.folders:
@@ -432,7 +433,7 @@ class TestEnds:
         options = DebounceOptions(tracked=True, completion_timeout=100)
         again = debounce.overdue(IN_FLIGHT, options, NOW + 70)
         assert (again.in_flight, again.dirty) == (None, DirtyScope(NOW + 70, A))
-        claimed = debounce.claim(again, ("c2", "me"), options, NOW + 80)
+        claimed = debounce.claim(again, NewCall("c2", "me"), options, NOW + 80)
         in_flight = debounce.accepted(claimed, "c2", "n2", NOW + 81)
         given_up = debounce.overdue(in_flight, options, NOW + 181)
         assert (given_up.in_flight, given_up.dirty, given_up.last.result) == (None, None, "Lost")
@@ -449,7 +450,7 @@ class TestEnds:
         assert freed.dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "a", "b"}))), (
             "its own folders, too"
         )
-        claimed = debounce.claim(freed, ("c2", "me"), options, NOW + 900)
+        claimed = debounce.claim(freed, NewCall("c2", "me"), options, NOW + 900)
         in_flight = debounce.mark(debounce.accepted(claimed, "c2", "n2", NOW + 901), B, NOW + 902)
         given_up = debounce.overdue(in_flight, options, NOW + 901 + 900)
         assert (given_up.in_flight, given_up.dirty) == (None, DirtyScope(NOW + 902, B)), "not again and again"

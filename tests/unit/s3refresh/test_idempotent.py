@@ -18,6 +18,7 @@ from caretaker.s3refresh.debounce import (
     Failure,
     InFlight,
     LastCall,
+    NewCall,
     TargetState,
 )
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
@@ -178,7 +179,7 @@ class TestEnds:
             target = planned(target, ends=(End("job-1", "JobFailed"),)).targets[0]
             assert target.failure is not None
             waits.append(target.failure.next_attempt_at - NOW)
-            target = debounce.claim(target, ("c1", "two"), options, NOW)
+            target = debounce.claim(target, NewCall("c1", "two"), options, NOW)
         assert waits == [30.0, 60.0, 120.0]
         target = planned(target, results=(Result("bucket", "c1", "job-1"),)).targets[0]
         assert planned(target, ends=(End("job-1"),)).targets[0].failure is None
@@ -253,7 +254,7 @@ class TestCallsThatDidNotBegin:
 
     def test_the_scope_waits_as_if_it_had_not_been_claimed(self) -> None:
         before = TargetState("bucket", dirty=DirtyScope(NOW - 40, A), last=LastCall(NOW - 90, NOW - 80))
-        claimed = debounce.claim(before, ("c1", "one"), DebounceOptions(), NOW - 1)
+        claimed = debounce.claim(before, NewCall("c1", "one"), DebounceOptions(), NOW - 1)
         assert claimed.claim is not None
         results, running = (self.NOT_BEGUN,), frozenset({"c1"})
         made = planned(claimed, owner="one", running=running, results=results, suspended=True)

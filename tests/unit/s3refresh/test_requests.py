@@ -19,6 +19,7 @@ from caretaker.s3refresh.debounce import (
     Failure,
     InFlight,
     LastCall,
+    NewCall,
     TargetState,
 )
 from caretaker.s3refresh.folders import EVERYTHING, Request, Scope
@@ -88,7 +89,7 @@ class TestMark:
     """The mark follows the folders from step to step."""
 
     def test_through_a_call_to_its_end(self) -> None:
-        claimed = debounce.claim(annotation_requests.ask(CLEAN, A, NOW), ("c1", "me"), OPTIONS, NOW)
+        claimed = debounce.claim(annotation_requests.ask(CLEAN, A, NOW), NewCall("c1", "me"), OPTIONS, NOW)
         assert claimed.claim == Claim("c1", "me", NOW, CALL, NOW, requested=True)
         begun = debounce.accepted(claimed, "c1", "n1", NOW + 1)
         assert begun.in_flight == InFlight("n1", NOW + 1, CALL, requested=True)
@@ -109,13 +110,13 @@ class TestMark:
             assert resource.decode_target(stored, NOW) == part
 
     def test_an_event_behind_it_has_none(self) -> None:
-        claimed = debounce.claim(annotation_requests.ask(CLEAN, A, NOW), ("c1", "me"), OPTIONS, NOW)
+        claimed = debounce.claim(annotation_requests.ask(CLEAN, A, NOW), NewCall("c1", "me"), OPTIONS, NOW)
         after = debounce.mark(claimed, A, NOW + 1)
         assert after.dirty == DirtyScope(NOW + 1, A)
 
     def test_the_rest_of_several_calls_keeps_it(self) -> None:
         one = DebounceOptions(max_folders=1)
-        after = debounce.claim(annotation_requests.ask(CLEAN, A, NOW), ("c1", "me"), one, NOW)
+        after = debounce.claim(annotation_requests.ask(CLEAN, A, NOW), NewCall("c1", "me"), one, NOW)
         left = Scope(folders=frozenset({"/"}))
         assert after.dirty == DirtyScope(NOW, left, closed=True, requested=True)
 
