@@ -200,8 +200,8 @@ class App:
             kinds,
             EventRecorder(client, identity=settings.identity),
             self._metrics,
+            self._resources.forget,
         )
-        controller.on_gone = self._resources.forget
         self._leadership = Leadership(
             controller, kinds, tuple(self._watched.values()), self._resources, self._metrics
         )

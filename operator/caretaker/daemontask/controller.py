@@ -148,10 +148,10 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         """Quorum reads of the ledger of the nodes that are to start, of the nodes that the ledger knows
         otherwise than the store, and of Pods that are about to be given up or may live on: a stale view of
         any of them must start, record and delete nothing."""
+        meta, ledger, state = snapshot.task.metadata, snapshot.ledger, self._state(snapshot)
+        doubts = doubtful(snapshot.task.spec, snapshot.nodes, ledger, plan)
         # The belief of the plan, kept before the first await: the store may be newer afterwards.
-        ledger, doubts = snapshot.ledger, doubtful(snapshot.task.spec, snapshot.nodes, snapshot.ledger, plan)
         believed = {name: self._watched.nodes.get(name) for name in doubts}
-        meta, state = snapshot.task.metadata, self._state(snapshot)
         unsure = dict(state.creation.unsure) if plan.launch.starts else {}
         hidden = unlisted(snapshot.pods, ledger, plan) | {name: uid for uid, name in unsure.items()}
         shards, asked = state.ledger.loaded, time.monotonic()

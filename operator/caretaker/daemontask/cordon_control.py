@@ -113,10 +113,10 @@ class CordonControl:
         state.pacing.refused_pods.forget(start.node_uid)
         return True
 
-    async def _cordon(self, task: WireMeta, node: Node, state: TaskState) -> None:
+    async def _cordon(self, meta: WireMeta, node: Node, state: TaskState) -> None:
         version = self._version(node)
         try:
-            body = cordoning(node, version, task, time.time())
+            body = cordoning(node, version, meta, time.time())
             await self._node_client.patch(node, body)
         except ApiError as error:
             if not error.not_executed:

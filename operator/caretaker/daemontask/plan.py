@@ -85,8 +85,8 @@ def plan(snapshot: Snapshot) -> Plan:
     requests = decided(snapshot.task, snapshot.revision, snapshot.ledger, snapshot.nodes)
     frozen = bool(snapshot.ledger.lost) and not requests.ledger
     tick = ticks.next_tick(snapshot.task, _closed(snapshot, frozen), snapshot.now)
-    # Status names a tick from this pass on: runs for the tick before do not count for it.
     inputs = decision_input(snapshot, requests)
+    # Status names a tick from this pass on: runs for the tick before do not count for it.
     found = list(reports(snapshot, requests, inputs, tick.last if tick.taken else 0))
     nodes = summary_of(snapshot, found)
     policy = rollout.evaluate(

@@ -108,9 +108,9 @@ class PodControl:
         creation.width = 1 if creation.refusal is not None else max(len(creators), creation.width)
         return created, not (left or creation.again) or creation.refusal is not None
 
-    async def _create(self, task: WireMeta, encoder: PodEncoder, start: Start, state: TaskState) -> bool:
+    async def _create(self, meta: WireMeta, encoder: PodEncoder, start: Start, state: TaskState) -> bool:
         """Whether the node has a Pod now that it did not have before."""
-        path, ledger = f"/api/v1/namespaces/{task.namespace}/pods", state.ledger
+        path, ledger = f"/api/v1/namespaces/{meta.namespace}/pods", state.ledger
         state.pacing.turn = state.bulk.take(state.spec.pod_cost, time.monotonic())
         body = encoder.body(start)
         name = body["metadata"]["name"]
@@ -124,7 +124,7 @@ class PodControl:
             raise
         except ApiError as error:
             if error.already_exists:
-                return await self._adopt(task, start, state, token)
+                return await self._adopt(meta, start, state, token)
             state.refused(start.node_uid, error, time.time(), self._scale)
             if _made_nothing(error):
                 ledger.not_started(start.node_uid, token)
@@ -138,15 +138,15 @@ class PodControl:
         state.created(start.node_uid)
         return True
 
-    async def _adopt(self, task: WireMeta, start: Start, state: TaskState, token: str) -> bool:
+    async def _adopt(self, meta: WireMeta, start: Start, state: TaskState, token: str) -> bool:
         """After a 409: read the Pod that has the name and check its owner."""
         creation = state.creation
-        name = pod_name(task.name, task.uid, start.node_uid, start.seq)
-        found = await self._find(task.namespace, name)
+        name = pod_name(meta.name, meta.uid, start.node_uid, start.seq)
+        found = await self._find(meta.namespace, name)
         if found is None:
             raise Retry(f"Pod {name} went away while it was looked at")
         pod = found.record()
-        if pod.owner_uid == task.uid and pod.node_uid == start.node_uid:
+        if pod.owner_uid == meta.uid and pod.node_uid == start.node_uid:
             # Ours, from a lost answer or another operator, for this run or an earlier one: the next plan
             # sees it and waits for it, or records it.
             if LABEL_TASK in pod.labels:
@@ -165,33 +165,33 @@ class PodControl:
         logger.warning("Pod %s exists and is not of this task; the next name is used", name)
         return False
 
-    async def is_gone(self, task: WireMeta, run: Entry) -> bool:
+    async def is_gone(self, meta: WireMeta, run: Entry) -> bool:
         """Whether the API server has no Pod of this run either; if it has, the store knows from now on. One
         that has lost its label proves nothing more."""
-        found = await self._find(task.namespace, pod_name(task.name, task.uid, run.node_uid, run.seq))
+        found = await self._find(meta.namespace, pod_name(meta.name, meta.uid, run.node_uid, run.seq))
         if found is None:
             return True
         pod = found.record()
-        if (pod.owner_uid, pod.node_uid) != (task.uid, run.node_uid) or LABEL_TASK not in pod.labels:
+        if (pod.owner_uid, pod.node_uid) != (meta.uid, run.node_uid) or LABEL_TASK not in pod.labels:
             return True
         self._pods.observe_write(pod, int(found.metadata.resource_version))
         return False
 
-    async def has_seen_all(self, task: WireMeta, seen: PodsByNode, nodes: Mapping[str, str]) -> bool:
+    async def has_seen_all(self, meta: WireMeta, seen: PodsByNode, nodes: Mapping[str, str]) -> bool:
         """Whether `seen` has every Pod that the API server has of these nodes (name -> UID); those that it
         does not have go to the store. One list, however many nodes."""
         if not nodes:
             return True
-        selector = f"{LABEL_TASK}={task.name}"
+        selector = f"{LABEL_TASK}={meta.name}"
         if len(nodes) <= MOST_NAMED:
             selector += f",{LABEL_NODE_HASH} in ({','.join(map(h10, nodes))})"
         listed, _ = await self._client.list(
-            f"/api/v1/namespaces/{task.namespace}/pods", WirePod, params={"labelSelector": selector}
+            f"/api/v1/namespaces/{meta.namespace}/pods", WirePod, params={"labelSelector": selector}
         )
         uids, all_seen = set(nodes.values()), True
         for found in listed:
             pod = found.record()
-            if pod.owner_uid != task.uid or pod.node_uid not in uids:
+            if pod.owner_uid != meta.uid or pod.node_uid not in uids:
                 continue
             if pod.name not in seen.get(pod.node_uid, {}):
                 self._pods.observe_write(pod, int(found.metadata.resource_version))

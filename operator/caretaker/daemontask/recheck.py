@@ -1,6 +1,6 @@
 """What a pass reads again, from the API server, before steps that cannot be undone.
 
-Pure: (nodes or Pods, ledger, Plan) -> names of nodes. controller.recheck() reads them.
+Pure: (spec, nodes or Pods, ledger, Plan) -> names of nodes. controller.recheck() reads them.
 """
 
 from collections.abc import Mapping

@@ -32,8 +32,8 @@ from caretaker.daemontask.snapshot import Snapshot
 def reports(
     snapshot: Snapshot, requests: AnnotationRequests, inputs: DecisionInput, taken: int = 0
 ) -> Iterator[NodeReport]:
-    """Every node's decision. `inputs`: decision_input() of the others; `taken`: the tick that counts from now
-    on, where it is not stored yet."""
+    """Every node's decision. `inputs`: decision_input(snapshot, requests); `taken`: the tick that counts from
+    now on, where it is not stored yet."""
     if taken:
         inputs = msgspec.structs.replace(inputs, tick=taken, awaited=False)
     cache = _decision_cache(snapshot, inputs)
@@ -121,7 +121,7 @@ def _decided(
 
 
 def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> DecisionInput:
-    """The part of the task that a node's decision reads."""
+    """See DecisionInput."""
     return DecisionInput(
         task_uid=snapshot.task.metadata.uid,
         spec=snapshot.task.spec,

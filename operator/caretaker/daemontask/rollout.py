@@ -83,6 +83,7 @@ def evaluate(
 ) -> Rollout:
     """The state of the rollout of this tick, from the nodes that have failed and those that are failing.
 
+    tick              the one that counts from this pass on; `inputs` has the stored one
     finished_rollout  the one of status
     resumed           when a person last had the task go on
     """

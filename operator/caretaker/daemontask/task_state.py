@@ -170,7 +170,7 @@ class TaskState:
         return msgspec.structs.replace(self.pacing, turn=turn)
 
     def keep_unrecorded(self, pods: PodsByNode, nodes: Mapping[str, Node]) -> None:
-        """Forget the Pods that ended and are gone, but those that still count."""
+        """Of the Pods that ended and are gone, keep those that still count."""
         self.deletions.ended = self._unrecorded(pods, nodes)
 
     def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:

@@ -30,9 +30,10 @@ class Enqueue(Protocol):
 class WatchHandlers:
     """Routes node and Pod changes to task keys.
 
-    nodes       name -> Node, kept by event
-    node_store  the Store of all nodes, as the API server has them
-    pod_store   the Store of the Pods of all tasks
+    nodes        name -> Node, kept by event
+    node_store   the Store of all nodes, as the API server has them
+    pod_store    the Store of the Pods of all tasks
+    task_states  the memory of each task
     """
 
     def __init__(

@@ -153,8 +153,7 @@ class Kind(Protocol, Generic[S, P, O]):
 
 
 class Controller:
-    """Works off the queue with WORKERS workers, each one pass at a time. `on_gone` is called for a resource
-    that is gone."""
+    """Works off the queue with a few workers, each one pass at a time."""
 
     def __init__(
         self,
@@ -163,13 +162,14 @@ class Controller:
         kinds: Sequence[Kind[Any, Any, Any]],
         recorder: EventRecorder,
         metrics: Metrics,
+        on_gone: Callable[[Key], None],
     ) -> None:
-        self.on_gone: Callable[[Key], None] = lambda _: None
         self._client = client
         self._queue = queue
         self._kinds = {kind.kind: kind for kind in kinds}
         self._recorder = recorder
         self._metrics = metrics
+        self._on_gone = on_gone
         self._cpu = CpuThrottle(metrics, queue.clock)
         self._stopping = asyncio.Event()
         self._status_written: dict[Key, float] = {}
@@ -249,7 +249,7 @@ class Controller:
             if (cleaning := kind.forget(key)) is not None:
                 await cleaning
             if not self._queue.pending(key):  # else its successor may be there already
-                self.on_gone(key)
+                self._on_gone(key)
             self._status_written.pop(key, None)
             self._metrics.resources.forget((key.kind, key.namespace, key.name))
             self._cpu.forget(key)

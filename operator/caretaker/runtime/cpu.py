@@ -119,7 +119,7 @@ class _Budget:
 class CpuThrottle:
     """The CPU budgets of all resources. `clock` is monotonic, in seconds."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, metrics: Metrics, clock: Callable[[], float]) -> None:
         self._metrics = metrics
         self._clock = clock
         self._budgets: dict[Key, _Budget] = {}

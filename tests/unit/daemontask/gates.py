@@ -57,10 +57,12 @@ class Server:
         self.reads: Mapping[str, Answer] = {}
         self.pause: Callable[[str], Awaitable[None]] = lambda _: asyncio.sleep(0)
         self.asked: list[str] = []
+        self.sent: list[Any] = []  # the steps of each patch
         self.write_seconds = 5.0
 
-    async def patch(self, at: str, _: object, __: object) -> WireNode:
+    async def patch(self, at: str, steps: object, _: object) -> WireNode:
         name = at.rsplit("/", 1)[1]
+        self.sent.append(steps)
         self.asked.append(name)
         await self.pause(name)
         if (error := self.refusals.get(name)) is not None:

@@ -193,7 +193,7 @@ class SimOperator:
         kind = AskedTwice(client, watch_handlers, METRICS.daemontask)  # type: ignore[arg-type]
         kind.tell = lambda *plans: cluster.unequal.append(plans)
         recorder = EventRecorder(client, clock=cluster.clock.time)  # type: ignore[arg-type]
-        self._controller = Controller(client, self.queue, [kind], recorder, METRICS)  # type: ignore[arg-type]
+        self._controller = Controller(client, self.queue, [kind], recorder, METRICS, lambda _: None)  # type: ignore[arg-type]
         for store, items in ((self._nodes, cluster.nodes), (self._pods, cluster.pods)):
             listed = [(item.record(), int(item.metadata.resource_version)) for item in items.values()]
             store.replace_all(listed, cluster.version)  # type: ignore[attr-defined]

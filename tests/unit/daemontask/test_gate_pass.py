@@ -63,6 +63,16 @@ def test_a_node_that_has_changed_is_looked_at_again_at_once() -> None:
     assert 0.0 < Pass(gates).run().open_at <= time.time()
 
 
+def test_where_reboots_count_a_node_is_opened_for_its_boot_alone() -> None:
+    gates = Gates(shut("a", boot_id="boot-a"))
+    gates.task = msgspec.structs.replace(
+        gates.task, spec=msgspec.structs.replace(gates.task.spec, rerun_on=("NodeReboot",))
+    )
+    Pass(gates).run()
+    step = {"op": "test", "path": "/status/nodeInfo/bootID", "value": "boot-a"}
+    assert [step in sent for sent in gates.server.sent] == [True]
+
+
 def test_a_node_is_opened_though_its_success_cannot_be_recorded() -> None:
     gates = Gates(shut("a"))
     done = Pass(gates, succeeded(shut("a")[0]))

@@ -10,6 +10,7 @@ from caretaker.api.daemontask import Budget, FailurePolicy, Slot, SlotStatus, St
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.annotation_requests import AnnotationRequests
+from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import BATCH, Plan, keep_slots, plan
 from caretaker.daemontask.refused_pods import ROW, RefusedPod, RefusedPods
@@ -131,8 +132,8 @@ def test_nothing_is_started_after_a_window_opens_that_limits_nothing_yet() -> No
 
 def test_a_schedule_that_cannot_be_read_does_not_keep_runs_from_being_recorded() -> None:
     unreadable = seen([A], of={}, budgets=(Budget(0, "never", "1h"),))
-    found = plan(msgspec.structs.replace(unreadable, invalid="spec.budgets[0].schedule: never"))
-    assert found.hold == "InvalidSpec"
+    unreadable = msgspec.structs.replace(unreadable, invalid="spec.budgets[0].schedule: never")
+    assert plan(unreadable).hold == forecast(unreadable).plan.hold == "InvalidSpec"
 
 
 @pytest.mark.parametrize(

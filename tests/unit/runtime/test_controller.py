@@ -70,7 +70,9 @@ class Loop:
         self.queue = WorkQueue()
         self.seen = Seen()
         unused: Any = None  # a pass over what is gone makes no call
-        self.controller = Controller(unused, self.queue, [self.seen], unused, create_metrics("test"))  # type: ignore[list-item]
+        self.controller = Controller(
+            unused, self.queue, [self.seen], unused, create_metrics("test"), lambda _: None
+        )  # type: ignore[list-item]
 
     async def begin(self) -> "asyncio.Task[None]":
         """Running, and with nothing due."""
@@ -172,8 +174,7 @@ def test_a_resource_is_gone_only_once_its_cleaning_has_succeeded() -> None:
         queue = WorkQueue(asyncio.get_running_loop().time)
         kind, gone = Cleaned(), asyncio.Queue[Key]()
         unused: Any = None
-        controller = Controller(unused, queue, [kind], unused, create_metrics("test"))  # type: ignore[list-item]
-        controller.on_gone = gone.put_nowait
+        controller = Controller(unused, queue, [kind], unused, create_metrics("test"), gone.put_nowait)  # type: ignore[list-item]
         running = asyncio.create_task(controller.run())
         queue.add(A)
         async with asyncio.timeout(10):

@@ -320,7 +320,7 @@ async def test_a_resource_that_is_throttled_says_so_and_waits_whatever_happens(
 ) -> None:
     kind, queue = Costly(), WorkQueue(clock=clock)
     told: Any = Told(kind)
-    controller = Controller(told, queue, [kind], told, metrics)  # type: ignore[list-item]
+    controller = Controller(told, queue, [kind], told, metrics, lambda _: None)  # type: ignore[list-item]
     asyncio.get_running_loop().set_task_factory(None)  # it sets its own
     running = asyncio.create_task(controller.run())
 
