@@ -20,7 +20,7 @@ from testing.cli import Cli
 from testing.cluster import Nodes
 from testing.faults import Answer
 from testing.operator import OperatorProcess
-from testing.refreshing import PLURAL, TIMEOUT, Refresh, Refreshing, condition, stands
+from testing.refreshing import PLURAL, TIMEOUT, Refresh, Refreshing, condition
 from testing.witness import STATUS_WRITES
 
 # As long as events have to wait here: a request does not.
@@ -71,7 +71,7 @@ async def test_everything_is_refreshed_once_for_each_time(shared: Refreshing) ->
     made = shared.control.refreshes(share)
     assert [(one["folders"], one["recursive"]) for one in made] == [(["/"], True)] * 2
     assert all(one["evicts"] for one in made), "within 60 s of another"
-    assert stands(await resource.get(), "CaughtUp")
+    await resource.condition("CaughtUp")
     events = await shared.admin.wait_for_all(
         path("events", shared.namespace),
         lambda found: len(found) == 2,
@@ -153,7 +153,7 @@ async def test_a_bucket_that_leaves_with_the_request_is_not_waited_for(shared: R
         bodies = [msgspec.json.decode(body) for body in service.bodies]
     assert {target["id"] for target in found["status"]["targets"]} == {one, three}
     assert {body["bucket"] for body in bodies} == {one, three}
-    assert stands(found, "Ready")
+    await resource.condition("Ready")
 
 
 async def test_a_request_during_a_refresh_makes_another_after_it(shared: Refreshing) -> None:
@@ -177,7 +177,7 @@ async def test_a_bad_annotation_is_told_and_stops_nothing(shared: Refreshing, cl
     assert (wrong["status"], wrong["reason"]) == ("True", "InvalidAnnotation")
     assert "'soon' is not an RFC 3339 time" in wrong["message"]
     assert "'a//b' has the part ''" in wrong["message"]
-    assert stands(found, "Ready")
+    await resource.condition("Ready")
     assert shared.control.refreshes(share)[0]["folders"] == ["in"]
     said = await cli("status", f"s3ar/{resource.name}")
     assert "    -> correct or remove the annotation that is named; it asks for nothing" in said.lines
