@@ -56,6 +56,12 @@ PROGRAM = """
 """
 
 
+@pytest.fixture(autouse=True)
+def up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators that are behind (`make stress`) are never forked."""
+    monkeypatch.delenv("OPERATOR_LAG", raising=False)
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Any]:
     program = tmp_path / "program.py"
