@@ -22,8 +22,9 @@ mean stands in [operations.md](operations.md#alerts); they and the dashboard are
 `helm/caretaker/files/alerts/` and `helm/caretaker/files/dashboard.json`.
 
 This page is written by `PYTHONPATH=dev .venv/bin/python -m observability.page`, from the code: help texts
-stand with the metrics, labels in `dev/observability/catalogue.py`. Tests compare both, and every series
-that an operator shows in a test has to fit.
+stand with the metrics, labels of a kind's metrics in `dev/observability/kinds/`, all others in
+`dev/observability/catalogue.py`. Tests compare both, and every series that an operator shows in a test
+has to fit.
 
 What to know when writing expressions:
 
