@@ -137,8 +137,10 @@ def test_every_metric_is_moved_by_some_code(package: str) -> None:
             methods.update(re.findall(r"^    def ([a-z]\w+)\(self", text, re.MULTILINE))
     moved = r"\.{0}\.(labels|inc|observe|set|set_function)\(|GaugeSeries\(self\.{0}\)"
     assert declared or package != "obs"  # a kind may have none
-    assert [name for name in sorted(declared) if not re.search(moved.format(name), code)] == []
-    assert [name for name in sorted(methods) if not re.search(rf"\.{name}\b", code)] == []
+    unmoved = [name for name in sorted(declared) if not re.search(moved.format(name), code)]
+    assert unmoved == [], f"metrics that no code sets: as `.NAME.labels(...)`, `.NAME.set(...)` in {package}/"
+    uncalled = [name for name in sorted(methods) if not re.search(rf"\.{name}\b", code)]
+    assert uncalled == [], f"methods of metrics that no code calls: observe() of {package}/controller.py"
 
 
 def test_the_registry_imports_no_code_of_a_kind() -> None:

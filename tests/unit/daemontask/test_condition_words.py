@@ -330,4 +330,7 @@ def test_the_words_of_the_others() -> None:
 
 
 def test_every_case_has_its_words() -> None:
-    assert WORDS.keys() == {**CASES, **FURTHER}.keys()
+    here = "tests/unit/daemontask/test_condition_words.py"
+    cases = {**CASES, **FURTHER}
+    assert cases.keys() - WORDS.keys() == set(), f"cases of states.py without an entry in WORDS of {here}"
+    assert WORDS.keys() - cases.keys() == set(), f"entries of WORDS of {here} without a case in states.py"
