@@ -1,4 +1,4 @@
-"""Types of conditions by kind: what the code sets, what the CRD lists, what the page has rows for.
+"""Types of conditions by kind: the code sets them, the CRD lists them, the page has rows for them.
 
 The description of status.conditions in the CRD is the table of a kind's types. No other list is kept.
 """

@@ -51,7 +51,7 @@ def left(registry: CollectorRegistry) -> list[str]:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.kind)
 @pytest.mark.parametrize("method", ["forget", "clear"])
-def test_what_names_a_resource_goes(kind: KindInfo, method: str) -> None:
+def test_series_of_a_resource_go(kind: KindInfo, method: str) -> None:
     module = WATCHED[kind]
     made: Any = module.register(registry := CollectorRegistry())
     fill(made, module.METRICS, registry)
@@ -66,6 +66,6 @@ def test_what_names_a_resource_goes(kind: KindInfo, method: str) -> None:
 def test_the_page_of_a_kind_has_its_metrics(kind: KindInfo) -> None:
     file = f"docs/spec/{kind.kind.lower()}.md"
     paragraphs = re.findall(r"\bMetrics:.*?(?=\n\n)", (ROOT / file).read_text(), re.DOTALL)
-    told = set(re.findall(r"`(caretaker_\w+)", "\n".join(paragraphs)))
-    missing = sorted(WATCHED[kind].METRICS.keys() - told)
+    shown = set(re.findall(r"`(caretaker_\w+)", "\n".join(paragraphs)))
+    missing = sorted(WATCHED[kind].METRICS.keys() - shown)
     assert missing == [], f"{file}: in the paragraph that begins with `Metrics:`"
