@@ -11,7 +11,7 @@ import msgspec
 
 from caretaker.api.conditions import Reason
 from caretaker.daemontask.cordon_control import CordonControl
-from caretaker.daemontask.decision import DRAINING
+from caretaker.daemontask.decision import DRAINING, WriteRefusal
 from caretaker.daemontask.drain import NO_RUN
 from caretaker.daemontask.drain_control import DrainControl, Drained
 from caretaker.daemontask.gate_control import GateControl
@@ -22,7 +22,7 @@ from caretaker.daemontask.plan import Plan, keep_slots, with_launch
 from caretaker.daemontask.pod_control import CONFIRMED_SECONDS, PodControl, run_all
 from caretaker.daemontask.shards import Written, write_refusal
 from caretaker.daemontask.snapshot import Snapshot
-from caretaker.daemontask.status_input import Outcome, WriteRefusal
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import LedgerSession, TaskState
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Conflict

@@ -13,7 +13,7 @@ from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import held_words
 from caretaker.daemontask.bulk import BYTES
-from caretaker.daemontask.decision import NodeReport
+from caretaker.daemontask.decision import NodeReport, WriteRefusal
 from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.messages import (
     first_failed,
@@ -26,7 +26,7 @@ from caretaker.daemontask.messages import (
     unopened_message,
 )
 from caretaker.daemontask.rollout import waiting_since
-from caretaker.daemontask.status_input import StatusInput, WriteRefusal
+from caretaker.daemontask.status_input import StatusInput
 
 
 def conditions_of(inputs: StatusInput) -> Iterable[Condition]:

@@ -52,6 +52,14 @@ class DrainView(msgspec.Struct, frozen=True):
     known: frozenset[str] = frozenset()  # UIDs of Pods of the first look that tolerate the cordon
 
 
+class WriteRefusal(msgspec.Struct, frozen=True):
+    """Why the API server refused a write: a reason constant and its words."""
+
+    reason: str
+    message: str
+    retry_after: float = 0.0  # seconds, as the API server asked
+
+
 class DecisionInput(msgspec.Struct, frozen=True):
     """Everything about the task that a node's decision reads. Slots, rollout and drains read parts of it."""
 

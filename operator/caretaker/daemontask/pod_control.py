@@ -16,11 +16,10 @@ from caretaker.api.daemontask import DaemonTask
 from caretaker.api.hashing import h10
 from caretaker.api.names import LABEL_NODE_HASH, LABEL_TASK
 from caretaker.api.objects import Pod, WireMeta, WirePod
-from caretaker.daemontask.decision import PodsByNode
+from caretaker.daemontask.decision import PodsByNode, WriteRefusal
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import Launch
 from caretaker.daemontask.pods import PodEncoder, Start, pod_name
-from caretaker.daemontask.status_input import WriteRefusal
 from caretaker.daemontask.task_state import TaskState
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, NotLeader, or_none

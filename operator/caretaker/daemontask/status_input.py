@@ -4,16 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from caretaker.daemontask.decision import WriteRefusal
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.snapshot import Snapshot
-
-
-class WriteRefusal(msgspec.Struct, frozen=True):
-    """Why the API server refused a write: a reason constant and its words."""
-
-    reason: str
-    message: str
-    retry_after: float = 0.0  # seconds, as the API server asked
 
 
 class Outcome(msgspec.Struct, frozen=True):

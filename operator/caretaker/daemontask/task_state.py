@@ -18,14 +18,20 @@ from caretaker.api.names import LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask.bulk import FREE, Bulk, PassTurn
 from caretaker.daemontask.cordon import Cordons
-from caretaker.daemontask.decision import BACKOFF_BASE, BACKOFF_MAX, DecisionCache, DrainView, PodsByNode
+from caretaker.daemontask.decision import (
+    BACKOFF_BASE,
+    BACKOFF_MAX,
+    DecisionCache,
+    DrainView,
+    PodsByNode,
+    WriteRefusal,
+)
 from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import Pacing, RefusedPods
 from caretaker.daemontask.retention import Absence
 from caretaker.daemontask.shards import Shards
-from caretaker.daemontask.status_input import WriteRefusal
 from caretaker.kube.errors import ApiError
 from caretaker.kube.store import PodIndex
 from caretaker.runtime.tasks import in_pieces

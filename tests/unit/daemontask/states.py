@@ -8,13 +8,14 @@ from caretaker.api import names
 from caretaker.api.daemontask import Budget, FailurePolicy, Status
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
+from caretaker.daemontask.decision import WriteRefusal
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
-from caretaker.daemontask.status_input import Outcome, WriteRefusal
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
 
 A, B = node("a"), node("b")

@@ -12,6 +12,7 @@ from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, PAUSE, Bulk, PassTurn, cost_of
+from caretaker.daemontask.decision import WriteRefusal
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.plan import Launch, Plan, plan
 from caretaker.daemontask.pod_control import CREATE_BYTES, PodControl
@@ -21,7 +22,7 @@ from caretaker.daemontask.resource import RawTask
 from caretaker.daemontask.slots import SlotAssignment, paced
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import requeue_after, status_of
-from caretaker.daemontask.status_input import Outcome, WriteRefusal
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import SpecCache, TaskState, TaskStates
 from caretaker.daemontask.wiring import Targets
 from caretaker.kube.store import Store

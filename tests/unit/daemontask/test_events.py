@@ -14,13 +14,13 @@ from caretaker.api.daemontask import FailurePolicy, Status
 from caretaker.api.names import RERUN_AT, RESUME_AT
 from caretaker.api.objects import ContainerEnd, Pod
 from caretaker.api.times import format_time
-from caretaker.daemontask.decision import DecisionCache
+from caretaker.daemontask.decision import DecisionCache, WriteRefusal
 from caretaker.daemontask.events import QUIET, transitions
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.status import status_of
-from caretaker.daemontask.status_input import Outcome, WriteRefusal
+from caretaker.daemontask.status_input import Outcome
 from caretaker.runtime.events import EventRecorder
 from testing.examples import examples
 from unit.daemontask.build import NOW, UID, entry, node, pod, snapshot, task

@@ -7,11 +7,12 @@ import pytest
 
 from caretaker.api.daemontask import GateStatus, NodeGate
 from caretaker.api.objects import Taint
+from caretaker.daemontask.decision import WriteRefusal
 from caretaker.daemontask.gate_control import opening
 from caretaker.daemontask.plan import BATCH, plan
 from caretaker.daemontask.pods import PodEncoder, Start, build, revision_of
 from caretaker.daemontask.status import gated_by_state, requeue_after, status_of
-from caretaker.daemontask.status_input import Outcome, WriteRefusal
+from caretaker.daemontask.status_input import Outcome
 from caretaker.daemontask.task_state import SpecCache
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store

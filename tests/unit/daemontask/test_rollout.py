@@ -10,13 +10,14 @@ from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask, FailurePolicy, Status
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
+from caretaker.daemontask.decision import WriteRefusal
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.rollout import waiting_since
 from caretaker.daemontask.status import status_of
-from caretaker.daemontask.status_input import Outcome, WriteRefusal
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import (
     NOW,
     REVISION,

@@ -19,11 +19,12 @@ from caretaker.api.daemontask import (
 )
 from caretaker.api.times import format_time
 from caretaker.daemontask.annotation_requests import AnnotationRequests
+from caretaker.daemontask.decision import WriteRefusal
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import MIN_DELAY, REFUSED_DELAY, requeue_after, status_of
-from caretaker.daemontask.status_input import Outcome, WriteRefusal
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
 from unit.daemontask.states import CASES, A, B, C, done, status
 
