@@ -1,5 +1,5 @@
 # What an S3AggregatedRefresh of file shares names in spec.aws.roleARN. With target.job and target.http the last
-# two statements are not needed.
+# four statements are not needed.
 
 data "aws_iam_policy_document" "s3aggregatedrefresh" {
   statement {
@@ -55,6 +55,13 @@ data "aws_iam_policy_document" "s3aggregatedrefresh" {
       "storagegateway:RefreshCache",
     ]
     resources = ["arn:aws:storagegateway:${var.region}:${var.account_id}:share/*"]
+  }
+
+  # Only for file shares that reach their bucket through an access point.
+  statement {
+    sid       = "ResolveAccessPoints"
+    actions   = ["s3:GetAccessPoint"]
+    resources = ["arn:aws:s3:${var.region}:${var.account_id}:accesspoint/*"]
   }
 
   # Only for spec.cost.
