@@ -78,7 +78,7 @@ KINDS = (
         "s3aggregatedrefresh.json",
         "s3refresh",
         "sqs:ReceiveMessage",
-        frozenset({"FindFileShares", "CountObjects"}),
+        frozenset({"FindFileShares", "ResolveAccessPoints", "CountObjects"}),
         frozenset({"kms:Decrypt"}),
     ),
     Kind(

@@ -61,7 +61,19 @@ data "aws_iam_policy_document" "s3aggregatedrefresh" {
   statement {
     sid       = "ResolveAccessPoints"
     actions   = ["s3:GetAccessPoint"]
-    resources = ["arn:aws:s3:${var.region}:${var.account_id}:accesspoint/*"]
+    resources = ["*"]
+
+    condition {
+      test     = "StringEquals"
+      variable = "aws:RequestedRegion"
+      values   = [var.region]
+    }
+
+    condition {
+      test     = "StringEquals"
+      variable = "s3:DataAccessPointAccount"
+      values   = [var.account_id]
+    }
   }
 
   # Only for spec.cost.

@@ -25,7 +25,7 @@ from caretaker.s3refresh.folders import EMPTY, EVERYTHING, ROOT, Scope
 _ARN_FIELDS: Final = 6
 KEYS: Final = "keys:"  # in a location, before a bucket whose objects are refreshed by key
 STEP: Final = 100  # folders that are made in one step
-# The beginning of the name, and a part that S3 has made; a name of 20 characters or fewer is whole.
+# The name, or only its beginning, and a part that S3 has made.
 _ALIAS: Final = re.compile(r"([a-z0-9-]+)-[a-z0-9]{20,}-s3alias")
 # Parts of a request to S3: Amazon S3 user guide, "Access points naming rules".
 _POINT: Final = re.compile(

@@ -212,3 +212,8 @@ async def test_plan_and_status_show_the_bucket_or_what_to_do(
     said = await asyncio.wait_for(cli("status", f"s3ar/{resource.name}", "-o", "wide"), 30)
     (row,) = [line for line in said.lines if share.rpartition("/")[2] in line]
     assert f"{source.bucket}/team/" in row
+    await resource.when(lambda r: locations(r) == {f"{source.bucket}/team/"})
+    place.control.deny_access_point(point)
+    said = await cli("plan", "-f", "-", "--output", "json", stdin=body)
+    (target,) = json.loads(said.out)["refreshes"][0]["targets"]
+    assert (target["bucket"], target["prefix"], target["usable"]) == (source.bucket, "team/", True)

@@ -71,6 +71,8 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
         return refused(_name(proposal), _head(proposal), refusals, proposal.notes)
     spec = resource.spec
     aws_state = await observe(spec, session.client, resource.meta, resource.status.cost)
+    recorded = {one.id: one.location for one in resource.status.targets}
+    aws_state = replace(aws_state, shares=aws_state.shares.located(recorded))
     resource = replace(resource, options=options_of(spec, cost=aws_state.cost))
     now = time.time()
     forecast = RefreshForecast(
