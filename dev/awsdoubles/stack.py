@@ -23,6 +23,7 @@ from testbed.processes import Processes
 SERVICES: Final = ("S3", "SQS", "SNS", "EVENTBRIDGE", "STS", "EC2", "ECS", "CLOUDWATCH")
 GATEWAY_VARIABLE: Final = "AWS_ENDPOINT_URL_STORAGE_GATEWAY"
 PACKAGES: Final = str(Path(__file__).resolve().parents[1])
+S3_CONTROL_VARIABLE: Final = "AWS_ENDPOINT_URL_S3_CONTROL"
 EC2_VARIABLE: Final = "AWS_ENDPOINT_URL_EC2"
 ECS_VARIABLE: Final = "AWS_ENDPOINT_URL_ECS"
 CLOUDWATCH_VARIABLE: Final = "AWS_ENDPOINT_URL_CLOUDWATCH"
@@ -194,6 +195,8 @@ def environment(
     urls |= dict.fromkeys(EC2_VARIABLES, ec2_url or aws_url)
     urls[ECS_VARIABLE] = ecs_url or aws_url
     urls[CLOUDWATCH_VARIABLE] = cloudwatch_url or aws_url
+    # Clients put the account and a dot before the host. Before "@" they are a user's name.
+    urls[S3_CONTROL_VARIABLE] = gateway_url.replace("://", "://account@", 1)
     return urls | {
         GATEWAY_VARIABLE: gateway_url,
         "AWS_REGION": region,

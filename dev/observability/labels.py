@@ -69,6 +69,7 @@ SERVICE: Final = one_of(
     "sns",
     "events",
     "lambda",
+    "s3control",
 )
 OPERATION: Final = Label(re.compile(r"[A-Z][A-Za-z]{1,60}"), "the call's name, such as `ReceiveMessage`")
 AWS_CODE: Final = Label(

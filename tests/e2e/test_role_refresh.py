@@ -80,7 +80,10 @@ async def test_the_documented_role_and_policy_are_enough_for_a_whole_life_of_a_r
     place.control.settings(completion_queue=ends.url)
     gateway = place.control.add_gateway()
     share = place.control.add_share(gateway, bucket=source.bucket)
-    place.control.add_share(gateway, bucket=source.bucket, prefix="team/", protocol="SMB")
+    point = place.control.add_access_point("team", bucket=source.bucket)["arn"]
+    place.control.add_share(
+        gateway, bucket=source.bucket, prefix="team/", protocol="SMB", location=f"{point}/team/"
+    )
     resource = await place.create(
         source.queue,
         aws={

@@ -30,12 +30,17 @@ LEAST: Final = {
     "PutEvents": '{"FailedEntryCount": 0, "Entries": [{"EventId": "e-1"}]}',
     "Invoke": "",
     "CreateInvalidation": "<Invalidation><Id>I1</Id><Status>InProgress</Status></Invalidation>",
+    "GetAccessPoint": "<GetAccessPointResult><Bucket>media</Bucket></GetAccessPointResult>",
     "DescribeInstances": "<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>",
     "GetCallerIdentity": "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>a</Arn>"
     "<Account>1</Account></GetCallerIdentityResult></GetCallerIdentityResponse>",
 }
 # Of the services that name an action by its path.
-REST: Final = {"/invalidation": "CreateInvalidation", "/invocations": "Invoke"}
+REST: Final = {
+    "/invalidation": "CreateInvalidation",
+    "/invocations": "Invoke",
+    "/accesspoint/": "GetAccessPoint",
+}
 JSON_ERROR: Final = "application/x-amz-json-1.0"
 
 
@@ -193,7 +198,7 @@ def _handler(fake: FakeAws) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
             named = self.headers.get("X-Amz-Target", "").rpartition(".")[2] or next(
-                (action for end, action in REST.items() if self.path.endswith(end)), ""
+                (action for part, action in REST.items() if part in self.path), ""
             )
             action = named or parse_qs(body).get("Action", [""])[0]
             call = Call(action or f"{self.command} {self.path}", dict(self.headers), body, self.path)

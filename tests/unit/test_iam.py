@@ -18,6 +18,7 @@ from caretaker.aws.ecs import Ecs
 from caretaker.aws.eventbridge import EventBridge
 from caretaker.aws.functions import Lambda
 from caretaker.aws.response_check import Sts
+from caretaker.aws.s3control import S3Control
 from caretaker.aws.services import iam_action
 from caretaker.aws.sns import Sns
 from caretaker.aws.sqs import Sqs
@@ -34,6 +35,7 @@ SERVICES: dict[str, type] = {
     "ecs": Ecs,
     "events": EventBridge,
     "lambda": Lambda,
+    "s3control": S3Control,
     "sns": Sns,
     "sqs": Sqs,
     "storagegateway": StorageGateway,
@@ -76,7 +78,7 @@ KINDS = (
         "s3aggregatedrefresh.json",
         "s3refresh",
         "sqs:ReceiveMessage",
-        frozenset({"FindFileShares", "CountObjects"}),
+        frozenset({"FindFileShares", "ResolveAccessPoints", "CountObjects"}),
         frozenset({"kms:Decrypt"}),
     ),
     Kind(

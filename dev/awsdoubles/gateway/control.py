@@ -6,6 +6,7 @@ Blocking, standard library only. Shares and gateways are named by their ARNs.
 import time
 from typing import Any, Final
 
+from awsdoubles.clients import ACCOUNT
 from awsdoubles.controlclient import ControlClient, ControlError
 
 __all__ = ["Control", "ControlError"]
@@ -47,6 +48,22 @@ class Control(ControlClient):
         """
         given = {"bucket": bucket, "prefix": prefix, "protocol": protocol, "location": location}
         return str(self._call("add-share", gateway=gateway, status=status, read=read, **given)["arn"])
+
+    def add_access_point(
+        self, name: str, *, bucket: str, region: str = "eu-west-1", account: str = ACCOUNT, lag: float = 0.0
+    ) -> Json:
+        """A new access point: {arn, alias}. S3 does not know it for `lag` seconds. Made again under the same
+        name it has another alias."""
+        given = {"name": name, "bucket": bucket, "region": region, "account": account, "lag": lag}
+        return dict(self._call("add-access-point", **given))
+
+    def remove_access_point(self, arn: str) -> None:
+        """As if it had been deleted."""
+        self._call("remove-access-point", arn=arn)
+
+    def deny_access_point(self, arn: str, *, denied: bool = True) -> None:
+        """Take the permission to look it up away, or give it back."""
+        self._call("deny-access-point", arn=arn, denied=denied)
 
     def set_status(self, share: str, status: str) -> None:
         """AVAILABLE, CREATING, DELETING, UNAVAILABLE, ..."""

@@ -15,7 +15,16 @@ from awsdoubles.gateway.bucket import Buckets
 from awsdoubles.gateway.faults import Fault, Faults
 from awsdoubles.gateway.inventory import ROOT, Inventory, Listing, differences, folder_of, tree
 from awsdoubles.gateway.refresh import Refresher, upload
-from awsdoubles.gateway.state import STATUSES, Settings, Share, World, view
+from awsdoubles.gateway.state import (
+    STATUSES,
+    AccessPoint,
+    Settings,
+    Share,
+    World,
+    access_point_arn,
+    alias_of,
+    view,
+)
 
 
 class ControlApi(ControlBase):
@@ -30,6 +39,9 @@ class ControlApi(ControlBase):
             "reset": self._reset,
             "add-gateway": self._add_gateway,
             "add-share": self._add_share,
+            "add-access-point": self._add_access_point,
+            "remove-access-point": lambda body: self._world.access_points.pop(body["arn"], None) and None,
+            "deny-access-point": self._deny_access_point,
             "set-status": self._set_status,
             "remove-share": self._remove_share,
             "shares": self._shares,
@@ -47,6 +59,8 @@ class ControlApi(ControlBase):
         self._world.shares.clear()
         self._world.refreshes.clear()
         self._world.calls.clear()
+        self._world.access_points.clear()
+        self._world.denied.clear()
         self._world.settings = Settings()
         return {}
 
@@ -64,6 +78,17 @@ class ControlApi(ControlBase):
         if body.get("read", True):
             await self._refresher.read(share, ROOT, recursive=True)
         return view(share)
+
+    async def _add_access_point(self, body: Json) -> Json:
+        arn, alias = access_point_arn(body["region"], body["account"], body["name"]), alias_of(body["name"])
+        made = AccessPoint(body["bucket"], alias, time.monotonic() + body["lag"])
+        self._world.access_points[arn] = made
+        return {"arn": arn, "alias": alias}
+
+    async def _deny_access_point(self, body: Json) -> Json:
+        change = self._world.denied.add if body["denied"] else self._world.denied.discard
+        change(body["arn"])
+        return {}
 
     async def _set_status(self, body: Json) -> Json:
         self._share(body).status = _status(body)

@@ -8,7 +8,10 @@ Input: the address of the S3 whose buckets its shares show. Its state is in memo
 
 from functools import cached_property
 
+from aiohttp import web
+
 from awsdoubles.awsserver import AwsServer
+from awsdoubles.gateway.accesspoints import PATH, S3Control
 from awsdoubles.gateway.bucket import Buckets
 from awsdoubles.gateway.control import Control
 from awsdoubles.gateway.control_api import ControlApi
@@ -19,13 +22,14 @@ from awsdoubles.gateway.state import World
 
 
 class StorageGateway(AwsServer):
-    """Serves AWS's protocol at `url` and the control API beside it."""
+    """Serves Storage Gateway and S3 Control at `url`, and the control API beside them."""
 
     def __init__(self, s3_url: str, *, port: int = 0) -> None:
         super().__init__(port)
         self._s3_url = s3_url
         self._buckets: Buckets
         self._refresher: Refresher
+        self._s3control: S3Control
 
     @cached_property
     def control(self) -> Control:
@@ -37,8 +41,16 @@ class StorageGateway(AwsServer):
         self._buckets = Buckets(self._s3_url)
         world, faults = World(), Faults()
         self._refresher = Refresher(world, self._buckets)
+        self._s3control = S3Control(world, faults)
         control = ControlApi(world, self._refresher, faults, self._buckets)
         return Protocol(world, self._refresher, faults), control
+
+    def routes(self) -> list[web.RouteDef]:
+        """S3 Control, too."""
+        return [*super().routes(), web.get(PATH, self._s3_control)]
+
+    async def _s3_control(self, request: web.Request) -> web.Response:
+        return await self._s3control.handle(request)
 
     async def closing(self) -> None:
         """Drop the refreshes that run, close what they used."""

@@ -100,6 +100,15 @@ class Refresh:
 
 
 @dataclass
+class AccessPoint:
+    """An access point of S3; not to be seen before `visible_at`, by time.monotonic()."""
+
+    bucket: str
+    alias: str
+    visible_at: float = 0.0
+
+
+@dataclass
 class World:
     """Everything the double knows."""
 
@@ -108,6 +117,8 @@ class World:
     shares: dict[str, Share] = field(default_factory=dict)  # by ARN
     refreshes: list[Refresh] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
+    access_points: dict[str, AccessPoint] = field(default_factory=dict)  # by ARN
+    denied: set[str] = field(default_factory=set)  # ARNs of access points that may not be looked up
 
     def add_gateway(self, region: str) -> Gateway:
         """A new gateway in a region."""
@@ -136,6 +147,17 @@ class World:
         if self.settings.in_flight_per == "share":
             return sum(one.share is share for one in running)
         return sum(one.share.gateway is share.gateway for one in running)
+
+
+def access_point_arn(region: str, account: str, name: str) -> str:
+    """As policies name it."""
+    return f"arn:aws:s3:{region}:{account}:accesspoint/{name}"
+
+
+def alias_of(name: str) -> str:
+    """A new alias: 63 characters at most, of which S3 makes the last 43."""
+    made = "".join(secrets.choice("abcdefghijklmnopqrstuvwxyz0123456789") for _ in range(34))
+    return f"{name[:20]}-{made}-s3alias"
 
 
 def _id() -> str:

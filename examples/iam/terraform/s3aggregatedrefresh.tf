@@ -1,5 +1,5 @@
 # What an S3AggregatedRefresh of file shares names in spec.aws.roleARN. With target.job and target.http the last
-# two statements are not needed.
+# four statements are not needed.
 
 data "aws_iam_policy_document" "s3aggregatedrefresh" {
   statement {
@@ -55,6 +55,25 @@ data "aws_iam_policy_document" "s3aggregatedrefresh" {
       "storagegateway:RefreshCache",
     ]
     resources = ["arn:aws:storagegateway:${var.region}:${var.account_id}:share/*"]
+  }
+
+  # Only for file shares that reach their bucket through an access point.
+  statement {
+    sid       = "ResolveAccessPoints"
+    actions   = ["s3:GetAccessPoint"]
+    resources = ["*"]
+
+    condition {
+      test     = "StringEquals"
+      variable = "aws:RequestedRegion"
+      values   = [var.region]
+    }
+
+    condition {
+      test     = "StringEquals"
+      variable = "s3:DataAccessPointAccount"
+      values   = [var.account_id]
+    }
   }
 
   # Only for spec.cost.

@@ -26,6 +26,7 @@ from caretaker.aws.functions import Lambda
 from caretaker.aws.identity import ClientKey, Identity, Keys
 from caretaker.aws.large_answers import Hold, ThreadSlots, hold_of_poll, reading
 from caretaker.aws.responses import error_from
+from caretaker.aws.s3control import S3Control
 from caretaker.aws.services import Rate, api_name, is_write, policy
 from caretaker.aws.session import ClientPool, Options, utc_now
 from caretaker.aws.sns import Sns
@@ -122,6 +123,10 @@ class Aws:
     def lambda_(self, client_key: ClientKey) -> Lambda:
         """Lambda for a client key of service lambda."""
         return cast(Lambda, _Operations(self, client_key, "lambda"))
+
+    def s3control(self, client_key: ClientKey) -> S3Control:
+        """S3 Control for a client key of service s3control."""
+        return cast(S3Control, _Operations(self, client_key, "s3control"))
 
     def sns(self, client_key: ClientKey) -> Sns:
         """SNS for a client key of service sns."""

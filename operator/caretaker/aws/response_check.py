@@ -18,6 +18,7 @@ from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.eventbridge import EventBridge
 from caretaker.aws.functions import Lambda
+from caretaker.aws.s3control import S3Control
 from caretaker.aws.services import api_name
 from caretaker.aws.sns import Sns
 from caretaker.aws.sqs import Sqs
@@ -58,6 +59,7 @@ PROTOCOLS: Final = (
     Ecs,
     EventBridge,
     Lambda,
+    S3Control,
     Sns,
     Sqs,
     StorageGateway,

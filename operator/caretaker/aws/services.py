@@ -42,6 +42,8 @@ _POLICIES: Final = {
     "storagegateway": Policy(attempts=1, rate=Rate(5, 10)),
     # Its limits are not published. A refresh has a backoff of its own.
     "cloudfront": Policy(attempts=1, rate=Rate(5, 10)),
+    # Its limits are not published. Its reader has a backoff of its own.
+    "s3control": Policy(attempts=1, rate=Rate(5, 10)),
     # A message that botocore sends again arrives twice.
     "sns": Policy(attempts=1),
     "events": Policy(attempts=1),
@@ -96,6 +98,7 @@ _ACTIONS: Final = {
     "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
     "sqs:SendMessageBatch": "sqs:SendMessage",
     "lambda:Invoke": "lambda:InvokeFunction",
+    "s3control:GetAccessPoint": "s3:GetAccessPoint",
     "s3:HeadBucket": "s3:ListBucket",
     "s3:ListObjectsV2": "s3:ListBucket",
     "s3:HeadObject": "s3:GetObject",

@@ -34,6 +34,7 @@ from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import Plan, Snapshot
 from caretaker.s3refresh.target_types import target_type_of
 from caretaker.s3refresh.targets import Tools, make, registry
+from caretaker.s3refresh.targets.access_points import AccessPoints
 from caretaker.s3refresh.targets.call_slots import CallSlots
 from caretaker.s3refresh.targets.lookups import Lookups
 from caretaker.s3refresh.worker import Worker
@@ -48,6 +49,7 @@ class Writer:
         self._of = of
         self._shared = shared
         self._lookups, self._call_slots = Lookups(), CallSlots()
+        self._access_points = AccessPoints(of.scale)
         self._recalled = asyncio.Event()  # set when the limiter knows the calls of former leaders
         self._recalling = asyncio.Lock()
         self._endings: set[asyncio.Task[None]] = set()
@@ -162,7 +164,7 @@ class Writer:
                 await worker.pause()
             return
         if worker.config != setup.config and not self._shared.stopping:
-            shared = self._lookups, self._call_slots
+            shared = self._lookups, self._call_slots, self._access_points
             tools = Tools(of.aws, of.client, read.meta, setup.keys, of.egress_allow, *shared)
             sqs = of.aws.sqs(setup.config.source.target)
             await worker.begin(setup.config, sqs, make(read.spec, tools))

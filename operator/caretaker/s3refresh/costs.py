@@ -227,7 +227,7 @@ class CostInput(msgspec.Struct, frozen=True):
 
 def view_of(inputs: CostInput, shares: Iterable[Share], found: Callable[[Place], Count | None]) -> CostView:
     """The costs of targets as they are found now. `found`: the counts that this process knows, for buckets
-    that the service names: a share that is not ready may have its bucket from the record.
+    that the service names. Others may have written the record, which names a bucket of `recorded` shares.
 
     A due bucket is recorded as one whose call failed: if its answer is lost, the next call is one after a
     failure."""
@@ -245,7 +245,7 @@ def view_of(inputs: CostInput, shares: Iterable[Share], found: Callable[[Place],
             buckets.append(encode(place, len(some), Count(problem=NOT_ASKED), now))
             continue
         old = decode(recorded[place], now) if place in recorded else Count(problem=NOT_ANSWERED)
-        ready = any(share.ready for share in some)
+        ready = any(share.ready and not share.recorded for share in some)
         count = newer(old, found(place), now, scale) if ready else old
         if count.due_at(scale) <= now and ready:
             count = due[place] = replace(count, asked_at=now, failures=count.failures + 1)

@@ -175,6 +175,7 @@ class Discoverer:
             wait = config.rediscover
             if found.complete:
                 on_complete()
+            if found.complete and not found.retry:
                 failures = 0
             else:
                 wait, failures = min(wait, backoff(failures)), failures + 1

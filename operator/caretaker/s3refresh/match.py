@@ -4,7 +4,7 @@ Pure. A share is matched by its bucket and its prefix; several may serve one buc
 
 Bucket and prefix of a file share come from its LocationARN (Storage Gateway API reference, NFSFileShareInfo):
 a bucket, an access point's ARN or an access point's alias in place of a bucket, each with or without a prefix
-and a trailing slash. Only the spec or S3 resolves an access point.
+and a trailing slash. The spec names the bucket of an access point, or S3 is asked for it.
 """
 
 import re
@@ -25,7 +25,14 @@ from caretaker.s3refresh.folders import EMPTY, EVERYTHING, ROOT, Scope
 _ARN_FIELDS: Final = 6
 KEYS: Final = "keys:"  # in a location, before a bucket whose objects are refreshed by key
 STEP: Final = 100  # folders that are made in one step
-_ALIAS: Final = re.compile(r"[a-z0-9-]+-[a-z0-9]{20,}-s3alias")
+# The name, or only its beginning, and a part that S3 has made.
+_ALIAS: Final = re.compile(r"([a-z0-9-]+)-[a-z0-9]{20,}-s3alias")
+# Parts of a request to S3: Amazon S3 user guide, "Access points naming rules".
+_POINT: Final = re.compile(
+    r"arn:(?P<partition>aws[a-z-]{0,20}):s3:(?P<region>[a-z]{2,8}(?:-[a-z]{1,12}){1,3}-[0-9]{1,2}):"
+    r"(?P<account>[0-9]{12}):accesspoint[/:](?P<name>[a-z0-9][a-z0-9-]{1,48}[a-z0-9])"
+)
+_MULTI_REGION: Final = ".mrap"
 # Makes `later` everything where all=True would make the closed part everything, too.
 _WHOLE_LATER: Final = Scope(trees=frozenset((ROOT,)))
 
@@ -36,7 +43,8 @@ _Place = tuple[str, str]  # bucket, prefix
 class Share(msgspec.Struct, frozen=True):
     """A place that can be refreshed. `group`, the gateway, bounds concurrency. `endpoint`: that has named the
     share and its gateway, from the spec; empty = AWS's own, or the operator's setting. `by_key`: objects are
-    refreshed by their own names, so its scopes have keys in place of folders, without their ancestors."""
+    refreshed by their own names, so its scopes have keys in place of folders, without their ancestors.
+    `recorded`: bucket and prefix are those of the record. `access_point`: its ARN, if S3 named its bucket."""
 
     id: str
     arn: str
@@ -47,6 +55,8 @@ class Share(msgspec.Struct, frozen=True):
     ready: bool = True  # AVAILABLE
     endpoint: str = ""
     by_key: bool = False
+    recorded: bool = False
+    access_point: str = ""
 
     @property
     def gateway(self) -> str:
@@ -209,36 +219,76 @@ class UnresolvedError(ValueError):
     """The location is unknown; the message names the field to add to the spec."""
 
 
-def bucket_and_prefix(location: str, access_points: Mapping[str, str]) -> tuple[str, str]:
+class AccessPoint(msgspec.Struct, frozen=True):
+    """An access point that S3 can be asked for. `alias`: the location has that alone. The name is then its
+    beginning and the account that of the share, so the answer has to have the alias."""
+
+    partition: str
+    region: str
+    account: str
+    name: str
+    alias: str = ""
+
+    @property
+    def arn(self) -> str:
+        """As policies name it."""
+        return f"arn:{self.partition}:s3:{self.region}:{self.account}:accesspoint/{self.name}"
+
+    def unknown(self, why: str) -> str:
+        """Why its bucket is not known, and the field that names it."""
+        shown = f"access point alias {self.alias}" if self.alias else f"access point {self.arn}"
+        return point_unknown(shown, self.alias or self.name, why)
+
+
+def point_unknown(what: str, name: str, why: str = "") -> str:
+    """The message about an access point; `name` as accessPointBuckets has it."""
+    before = f"{why}, or " if why else ""
+    return (
+        f"which bucket {what} belongs to is not known: {before}add `{name}: BUCKET` to "
+        "spec.target.storageGateway.accessPointBuckets"
+    )
+
+
+def bucket_and_prefix(
+    location: str, access_points: Mapping[str, str], share: str = ""
+) -> tuple[str | AccessPoint, str]:
     """`arn:aws:s3:::bucket/team/` -> ("bucket", "team/"). Raises UnresolvedError.
 
-    `access_points` maps an access point's ARN, name or alias to its bucket. The prefix is empty or ends in a
-    slash.
+    `access_points` maps an access point's ARN, name or alias to its bucket; of any other one S3 has to be
+    asked. `share`: the ARN of the file share. The prefix is empty or ends in a slash.
     """
     fields = location.split(":", _ARN_FIELDS - 1)
     if len(fields) < _ARN_FIELDS or fields[2] != "s3" or fields[5].partition("/")[0] == "":
         raise UnresolvedError(f"LocationARN {location!r} is of no known form")
-    resource, bucket = fields[5], None
+    resource = fields[5]
     if resource.startswith(("accesspoint/", "accesspoint:")):
         name, _, prefix = resource[len("accesspoint/") :].partition("/")
         arn = location[: len(location) - len(prefix)].rstrip("/")
-        bucket = access_points.get(arn) or access_points.get(name)
-        if not bucket:
-            raise UnresolvedError(_point_unknown(f"access point {name}", name))
+        found = access_points.get(arn) or access_points.get(name) or _by_arn(arn, name)
     else:
         name, _, prefix = resource.partition("/")
-        bucket = access_points.get(name) if _ALIAS.fullmatch(name) else name
-        if not bucket:
-            raise UnresolvedError(_point_unknown(f"access point alias {name}", name))
+        alias = _ALIAS.fullmatch(name)
+        found = name if alias is None else access_points.get(name) or _by_alias(alias, share)
     prefix = prefix.strip("/")
-    return bucket, f"{prefix}/" if prefix else ""
+    return found, f"{prefix}/" if prefix else ""
 
 
-def _point_unknown(what: str, name: str) -> str:
-    return (
-        f"which bucket {what} belongs to is not known: add `{name}: BUCKET` to "
-        "spec.target.storageGateway.accessPointBuckets"
-    )
+def _by_arn(arn: str, name: str) -> AccessPoint:
+    if name.endswith(_MULTI_REGION):
+        raise UnresolvedError(
+            f"Multi-Region Access Point {name} is not supported: use an access point of one bucket"
+        )
+    point = _POINT.fullmatch(arn)
+    if point is None:
+        raise UnresolvedError(point_unknown(f"access point {name}", name))
+    return AccessPoint(**point.groupdict())
+
+
+def _by_alias(alias: re.Match[str], share: str) -> AccessPoint:
+    fields = share.split(":")
+    if len(fields) != _ARN_FIELDS:
+        raise UnresolvedError(point_unknown(f"access point alias {alias[0]}", alias[0]))
+    return AccessPoint(fields[1], fields[3], fields[4], alias[1], alias[0])
 
 
 def joined(target: TargetState, scope: Scope) -> Scope:

@@ -61,8 +61,9 @@ class Discovery(msgspec.Struct, frozen=True):
     complete: bool = False
     shares: tuple[Share, ...] = ()
     faults: tuple[str, ...] = ()  # why it is not complete, or a share is not refreshed
-    undescribed: tuple[Share, ...] = ()  # listed, but cannot be described; see located()
+    undescribed: tuple[Share, ...] = ()  # listed, without a known bucket; see located()
     blocked: str = ""  # why no call can be made until a Secret is changed, or at all
+    retry: bool = False  # something was not found that may soon be
 
     @property
     def by_id(self) -> dict[str, Share]:
@@ -79,10 +80,10 @@ class Discovery(msgspec.Struct, frozen=True):
         return self.complete and all(share.id != name for share in self.shares)
 
     def located(self, places: Mapping[str, str]) -> "Discovery":
-        """With the shares that are listed but cannot be described, at their recorded location: they cannot be
-        refreshed now, but their events are matched to them. `places`: share id -> recorded location. A share
-        without a record is new, and is refreshed whole once it is described. With a record but no location
-        its events cannot be matched, so the result is not complete."""
+        """With the shares whose bucket is not known now, at their recorded location: their events are matched
+        to them, and those that were described are refreshed. `places`: share id -> recorded location. A share
+        without a record is new, and is refreshed whole once its bucket is known. With a record but no
+        location its events cannot be matched, so the result is not complete."""
         described = self.by_id
         there = [share for share in self.undescribed if share.id not in described and share.id in places]
         found = [_at(share, places[share.id]) for share in there if places[share.id]]
@@ -92,7 +93,7 @@ class Discovery(msgspec.Struct, frozen=True):
 
 def _at(share: Share, place: str) -> Share:
     bucket, _, prefix = place.partition("/")
-    return replace(share, bucket=bucket, prefix=prefix, ready=False)
+    return replace(share, bucket=bucket, prefix=prefix, recorded=True)
 
 
 class PlanInput(msgspec.Struct, frozen=True):

@@ -37,6 +37,8 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake: FakeAws, 
         "AWS_ACCESS_KEY_ID": OWN_KEY,
         "AWS_SECRET_ACCESS_KEY": "own-secret",
         "AWS_ENDPOINT_URL": fake.url,
+        # Clients put the account and a dot before the host. Before "@" they are a user's name.
+        "AWS_ENDPOINT_URL_S3_CONTROL": fake.url.replace("://", "://account@"),
     }.items():
         monkeypatch.setenv(name, value)
 

@@ -118,6 +118,7 @@ def test_a_refresh_is_never_sent_twice_for_one_call() -> None:
     [
         ("sqs", "DeleteMessageBatch", "sqs:DeleteMessage"),
         ("s3", "HeadBucket", "s3:ListBucket"),
+        ("s3control", "GetAccessPoint", "s3:GetAccessPoint"),
         ("storagegateway", "RefreshCache", "storagegateway:RefreshCache"),
     ],
 )

@@ -14,6 +14,7 @@ from caretaker.aws.cloudwatch import CloudWatch
 from caretaker.aws.ec2 import AutoScaling, Ec2, Ec2Writer
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.response_check import Sts
+from caretaker.aws.s3control import S3Control
 from caretaker.aws.sqs import Sqs
 from caretaker.aws.storagegateway import StorageGateway
 from testing.servicemodels import service_model
@@ -23,6 +24,7 @@ SERVICES: dict[str, type] = {
     "cloudwatch": CloudWatch,
     "ec2": Ec2,
     "ecs": Ecs,
+    "s3control": S3Control,
     "sqs": Sqs,
     "storagegateway": StorageGateway,
     "sts": Sts,

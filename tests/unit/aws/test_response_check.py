@@ -25,6 +25,7 @@ SERVICES = (
     "ecs",
     "events",
     "lambda",
+    "s3control",
     "sns",
     "sqs",
     "storagegateway",

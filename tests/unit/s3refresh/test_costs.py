@@ -294,10 +294,12 @@ def test_a_share_that_is_not_available_is_counted_but_not_asked_for() -> None:
     assert the_bucket(viewed(share(ready=False), before=counted.status)).objects == 1_000_000
 
 
-def test_a_share_that_is_not_available_shows_no_count_of_another_resource() -> None:
+@pytest.mark.parametrize("found", [share(ready=False), share(recorded=True)], ids=["not ready", "recorded"])
+def test_a_bucket_of_the_record_is_not_asked_for_and_shows_no_count_of_another_resource(found: Share) -> None:
     """Its bucket may be one from a forged status."""
-    view = viewed(share(ready=False), counts={MEDIA: MILLION})
+    view = viewed(found, counts={MEDIA: MILLION})
     assert (the_bucket(view).objects, view.wake) == (None, 0)
+    assert viewed(found).due == {}
 
 
 def test_a_call_that_is_overdue_is_no_time_to_look_again() -> None:

@@ -6,6 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from caretaker.api.s3refresh import MAX_TARGETS
+from caretaker.s3refresh.match import AccessPoint
+from caretaker.s3refresh.targets.access_points import Found
 from caretaker.s3refresh.targets.storagegateway import Discover, SharesSpec, StorageGatewayShares
 from caretaker.s3refresh.targets.storagegateway import StorageGatewayTarget as Spec
 
@@ -142,3 +145,103 @@ async def test_shares_that_were_not_asked_for_are_not_kept() -> None:
     spec = Spec(shares=SharesSpec(discover=Discover()))
     found = await StorageGatewayShares({"eu-west-1": Endless(1, 1)}, spec).discover()  # type: ignore[dict-item]
     assert [share.arn for share in found.shares] == [arn(1)]
+
+
+POINT = "arn:aws:s3:eu-west-1:111122223333:accesspoint/point-{}"
+FIELD = "spec.target.storageGateway.accessPointBuckets"
+
+
+class Behind(Gateway):
+    """The shares with these numbers reach their bucket through an access point of their own."""
+
+    def __init__(self, nfs: Sequence[int], points: Sequence[int], status: str = "AVAILABLE") -> None:
+        super().__init__(nfs, [], circling=False)
+        self.points = points
+        self.status = status
+
+    def described(self, arns: Sequence[str]) -> list[dict[str, str]]:
+        places = {arn(n): {"LocationARN": f"{POINT.format(n)}/in"} for n in self.points}
+        return [
+            one | places.get(one["FileShareARN"], {}) | {"FileShareStatus": self.status}
+            for one in super().described(arns)
+        ]
+
+
+class Lookups:
+    """Of all access points but one."""
+
+    def __init__(self, denied: str = "") -> None:
+        self.asked: list[str] = []
+        self.denied = denied
+
+    async def __call__(self, point: AccessPoint) -> Found:
+        self.asked.append(point.name)
+        return Found(problem="denied") if point.name == self.denied else Found(f"bucket-{point.name}")
+
+
+def behind(client: Gateway, bucket_of: Lookups | None, **spec: Any) -> StorageGatewayShares:
+    meant = Spec(shares=SharesSpec(discover=Discover()), **spec)
+    return StorageGatewayShares({"eu-west-1": client}, meant, bucket_of=bucket_of)  # type: ignore[dict-item]
+
+
+async def test_a_share_of_an_access_point_is_in_its_bucket() -> None:
+    found = await behind(Behind([1, 2], [2]), Lookups()).discover()
+    assert (found.complete, found.retry, found.faults) == (True, False, ())
+    assert [(one.id, one.bucket, one.prefix, one.access_point) for one in found.shares] == [
+        ("share-1", "media", "", ""),
+        ("share-2", "bucket-point-2", "in/", POINT.format(2)),
+    ]
+
+
+async def test_s3_is_not_asked_for_an_access_point_that_the_spec_names() -> None:
+    lookups = Lookups()
+    (share,) = (
+        await behind(Behind([1], [1]), lookups, access_point_buckets={"point-1": "mine"}).discover()
+    ).shares
+    assert (share.bucket, share.access_point, lookups.asked) == ("mine", "", [])
+
+
+async def test_an_access_point_that_is_not_looked_up_keeps_no_other_share_waiting() -> None:
+    found = await behind(Behind([1, 2, 3], [2, 3]), Lookups(denied="point-2")).discover()
+    assert (found.complete, found.retry) == (True, True)
+    assert [one.id for one in found.shares] == ["share-1", "share-3"]
+    assert found.faults == (
+        f"{arn(2)}: which bucket access point {POINT.format(2)} belongs to is not known: denied, or add "
+        f"`point-2: BUCKET` to {FIELD}",
+    )
+    assert found.located({"share-2": "b/in/"}).by_id["share-2"].ready, "its record says where it is"
+
+
+async def test_without_any_share_whose_bucket_is_known_nothing_is_received() -> None:
+    found = await behind(Behind([1], [1]), Lookups(denied="point-1")).discover()
+    assert (found.complete, found.retry, found.shares) == (False, True, ())
+
+
+async def test_a_share_with_an_old_answer_is_refreshed_and_reported() -> None:
+    async def old(_: AccessPoint) -> Found:
+        return Found("ledger", "denied")
+
+    found = await behind(Behind([1], [1]), old).discover()  # type: ignore[arg-type]
+    assert [(one.bucket, one.ready) for one in found.shares] == [("ledger", True)]
+    assert (found.complete, found.retry, len(found.faults)) == (True, True, 1)
+
+
+async def test_with_an_endpoint_of_the_spec_s3_is_not_asked() -> None:
+    """It may name any access point that the identity may look up."""
+    found = await behind(Behind([1, 2], [2]), None).discover()
+    assert found.faults == (
+        f"{arn(2)}: which bucket access point {POINT.format(2)} belongs to is not known: S3 is not asked "
+        f"with spec.aws.endpointURLs.storagegateway: leave that out, or add `point-2: BUCKET` to {FIELD}",
+    )
+
+
+async def test_s3_is_asked_for_as_many_shares_as_a_resource_keeps() -> None:
+    numbers, lookups = range(1, MAX_TARGETS + 10), Lookups()
+    found = await behind(Behind(numbers, numbers), lookups).discover()
+    assert len(lookups.asked) == len(found.shares) == MAX_TARGETS
+    assert "S3 is asked for 64 shares of a resource at most" in found.faults[0]
+
+
+async def test_a_share_that_is_not_available_stays_so_behind_an_access_point() -> None:
+    found = await behind(Behind([1], [1], "DELETING"), Lookups(denied="point-1")).discover()
+    assert [one.ready for one in found.located({"share-1": "b/"}).shares] == [False]

@@ -12,7 +12,14 @@ from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import folders, match
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import EVERYTHING, Scope
-from caretaker.s3refresh.match import EventMatcher, Matches, Share, UnresolvedError, bucket_and_prefix
+from caretaker.s3refresh.match import (
+    AccessPoint,
+    EventMatcher,
+    Matches,
+    Share,
+    UnresolvedError,
+    bucket_and_prefix,
+)
 from caretaker.s3refresh.snapshot import Discovery
 from testing.scopes import covers, of_key
 
@@ -242,20 +249,77 @@ def test_an_access_point_may_be_given_by_its_arn() -> None:
     assert bucket_and_prefix(f"{POINT}X/team/", {f"{POINT}X": "ledger"}) == ("ledger", "team/")
 
 
+SHARE = "arn:aws-cn:storagegateway:cn-north-1:444455556666:share/share-1"
+
+
+@pytest.mark.parametrize(
+    ("location", "point"),
+    [
+        pytest.param(POINT, AccessPoint("aws", "eu-west-1", "111122223333", "finance"), id="an ARN"),
+        pytest.param(
+            POINT.replace("point/", "point:"),
+            AccessPoint("aws", "eu-west-1", "111122223333", "finance"),
+            id="with a colon",
+        ),
+        pytest.param(
+            "arn:aws-us-gov:s3:us-gov-east-1:111122223333:accesspoint/a-1",
+            AccessPoint("aws-us-gov", "us-gov-east-1", "111122223333", "a-1"),
+            id="another partition",
+        ),
+        pytest.param(
+            f"arn:aws-cn:s3:::{ALIAS}",
+            AccessPoint("aws-cn", "cn-north-1", "444455556666", "finance", ALIAS),
+            id="an alias: in the account and region of its share",
+        ),
+        pytest.param(
+            f"arn:aws-cn:s3:::team-{ALIAS}",
+            AccessPoint("aws-cn", "cn-north-1", "444455556666", "team-finance", f"team-{ALIAS}"),
+            id="an alias of a name with a hyphen",
+        ),
+    ],
+)
+def test_s3_is_asked_for_an_access_point_that_the_spec_does_not_name(
+    location: str, point: AccessPoint
+) -> None:
+    assert bucket_and_prefix(f"{location}/team", {"other": "b"}, SHARE) == (point, "team/")
+
+
+def test_the_message_about_an_access_point_has_its_arn_and_the_field() -> None:
+    field = "to spec.target.storageGateway.accessPointBuckets"
+    point = AccessPoint("aws", "eu-west-1", "111122223333", "finance")
+    why = f"which bucket access point {POINT} belongs to is not known: no, or add `finance: BUCKET` {field}"
+    assert point.unknown("no") == why
+    alias = AccessPoint("aws", "eu-west-1", "111122223333", "finance", ALIAS)
+    why = f"which bucket access point alias {ALIAS} belongs to is not known: no, or add `{ALIAS}: BUCKET` "
+    assert alias.unknown("no") == why + field
+
+
 @pytest.mark.parametrize(
     ("location", "words"),
     [
         pytest.param(
-            POINT,
+            POINT.replace("finance", "Finance"),
+            "which bucket access point Finance belongs to is not known: add `Finance: BUCKET` to "
+            "spec.target.storageGateway.accessPointBuckets",
+            id="an access point without the name of one",
+        ),
+        pytest.param(
+            POINT.replace("111122223333", ""),
             "which bucket access point finance belongs to is not known: add `finance: BUCKET` to "
             "spec.target.storageGateway.accessPointBuckets",
-            id="an unknown access point",
+            id="an access point without an account",
+        ),
+        pytest.param(
+            "arn:aws:s3::111122223333:accesspoint/mfzwi23gnjvgw.mrap/team/",
+            "Multi-Region Access Point mfzwi23gnjvgw.mrap is not supported: use an access point of one "
+            "bucket",
+            id="a Multi-Region Access Point",
         ),
         pytest.param(
             f"arn:aws:s3:::{ALIAS}",
             f"which bucket access point alias {ALIAS} belongs to is not known: add `{ALIAS}: BUCKET` to "
             "spec.target.storageGateway.accessPointBuckets",
-            id="an unknown alias",
+            id="an alias of an unknown share",
         ),
         *(
             pytest.param(location, f"LocationARN {location!r} is of no known form", id=name)
@@ -291,11 +355,14 @@ def test_a_share_that_cannot_be_described(places: dict[str, str], known: list[st
     found = Discovery(True, (share("s1", "b1"),), undescribed=(share("s2"),)).located(places)
     assert ([one.location for one in found.shares], found.complete) == (known, complete)
     assert not any(one.ready for one in found.shares[1:])
+    assert all(one.recorded for one in found.shares[1:])
 
 
-def test_one_that_cannot_be_described_is_of_its_bucket_and_is_not_refreshed() -> None:
-    found = Discovery(True, undescribed=(Share("s", "arn:s", "", group="g"),)).located({"s": "b/team/a/"})
-    assert found.shares == (Share("s", "arn:s", "b", "team/a/", group="g", ready=False),)
+@pytest.mark.parametrize("ready", [False, True], ids=["not described", "its access point is not looked up"])
+def test_a_share_is_at_its_recorded_place_and_refreshed_only_if_it_was_described(ready: bool) -> None:
+    share = Share("s", "arn:s", "", group="g", ready=ready)
+    found = Discovery(True, undescribed=(share,)).located({"s": "b/team/a/"})
+    assert found.shares == (Share("s", "arn:s", "b", "team/a/", group="g", ready=ready, recorded=True),)
 
 
 def test_one_that_was_described_counts_as_it_is_now() -> None:

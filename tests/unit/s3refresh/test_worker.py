@@ -1,6 +1,7 @@
 """What goes on for a resource outside its passes, where the Lease forbids a call."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.debounce import NOT_MADE, UNKNOWN, Claim
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import Request
+from caretaker.s3refresh.inspection import Discoverer
 from caretaker.s3refresh.match import of_buckets
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import RawRefresh, WorkerConfig, read, worker_config_of
@@ -118,6 +120,38 @@ async def test_a_discovery_that_fails_as_nobody_foresaw_is_told_and_made_again(
     await worker.end()
     assert ("KeyError: 'Shares'",) in [shares.faults for shares in reported]
     assert [record.message for record in caplog.records] == ["discovery failed"]
+
+
+@pytest.mark.parametrize(
+    ("found", "again"),
+    [
+        pytest.param(FOUND, False, id="all is known"),
+        pytest.param(msgspec.structs.replace(FOUND, retry=True), True, id="an access point is not looked up"),
+        pytest.param(Discovery(faults=("no answer",)), True, id="a region does not answer"),
+    ],
+)
+async def test_what_was_not_found_is_looked_for_again_before_its_time(found: Discovery, again: bool) -> None:
+    complete, third = list[bool](), asyncio.Event()
+
+    class Target(Answers):
+        discoveries = 0
+
+        async def discover(self) -> Discovery:
+            self.discoveries += 1
+            if self.discoveries == 3:
+                third.set()
+            return await super().discover()
+
+    target: Any = Target(found)
+    discoverer = Discoverer(lambda: None, SCALE)
+    never = msgspec.structs.replace(config(), rediscover=1e12)
+    task = asyncio.create_task(discoverer.run(target, never, lambda: complete.append(True)))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(10 if again else 0.2):
+            await third.wait()
+    task.cancel()
+    assert third.is_set() is again
+    assert bool(complete) is found.complete
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
         return refused(_name(proposal), _head(proposal), refusals, proposal.notes)
     spec = resource.spec
     aws_state = await observe(spec, session.client, resource.meta, resource.status.cost)
+    recorded = {one.id: one.location for one in resource.status.targets}
+    aws_state = replace(aws_state, shares=aws_state.shares.located(recorded))
     resource = replace(resource, options=options_of(spec, cost=aws_state.cost))
     now = time.time()
     forecast = RefreshForecast(
@@ -161,6 +163,7 @@ def _target_json(one: Outlook) -> dict[str, Any]:
         "usable": share is not None and share.ready,
         "arn": share.arn if share else None,
         "bucket": share.bucket if share else None,
+        "accessPoint": (share.access_point or None) if share else None,
         "prefix": share.prefix if share else None,
         "gateway": share.gateway if share else None,
         "region": share.region if share else None,
@@ -205,6 +208,7 @@ def as_text(forecast: RefreshForecast, *, wide: bool) -> list[str]:
         f"{_name(forecast.proposal)}: {_kind_of_change(forecast.proposal)}",
         *(f"  {_queue(queue)}" for queue in forecast.aws_state.queues),
         f"  {_found(forecast.aws_state.shares)}",
+        *(f"  {line}" for line in _access_points(forecast.aws_state.shares)),
         *(f"  {line}" for line in _cost(forecast)),
         *noted(forecast.notes),
         *section("TARGET  BUCKET  PREFIX  GATEWAY  REGION  USABLE", shares),
@@ -240,6 +244,12 @@ def _found(shares: Discovery) -> str:
     usable = sum(share.ready for share in shares.shares)
     count = f"{number(len(shares.shares), 'target')} found, {usable} usable"
     return count if shares.complete else f"{count}; there may be more: not everything could be asked"
+
+
+def _access_points(shares: Discovery) -> list[str]:
+    """The bucket of each, as S3 names it."""
+    found = {share.access_point: share.bucket for share in shares.shares if share.access_point}
+    return [one_line(f"access point {point}: bucket {bucket}") for point, bucket in sorted(found.items())]
 
 
 def _cost(forecast: RefreshForecast) -> list[str]:

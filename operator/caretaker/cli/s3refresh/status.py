@@ -18,6 +18,7 @@ from caretaker.cli.text import (
     abnormal,
     age,
     ago,
+    cell,
     coloured,
     cut,
     head_json,
@@ -169,7 +170,8 @@ def as_text(state: RefreshState, wide: bool) -> list[str]:
         *cost_lines(status.cost),
         *problems(meta, status.observed_generation, found, ADVICE),
     ]
-    columns = "TARGET  PHASE  DIRTY  IN-FLIGHT  LAST  FAILURES  NEXT  WHY"
+    where = "  LOCATION" * wide
+    columns = f"TARGET{where}  PHASE  DIRTY  IN-FLIGHT  LAST  FAILURES  NEXT  WHY"
     rows = section(columns, [_row(one, state.now, wide=wide) for one in state.outlooks])
     return [
         f"S3AggregatedRefresh {meta.namespace}/{meta.name}: {_summary(state)}",
@@ -216,6 +218,7 @@ def _row(one: Outlook, now: float, *, wide: bool) -> list[str]:
     target, failure = one.target, one.target.failure
     return [
         target.id,
+        *([cell(target.location)] if wide else []),
         one.phase,
         "-" if target.dirty is None else listed(names_in(target.dirty.waiting), wide=wide),
         _under_way(target, now),

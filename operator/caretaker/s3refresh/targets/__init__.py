@@ -24,6 +24,7 @@ from caretaker.s3refresh.debounce import Claim
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.snapshot import Discovery, End, Result
 from caretaker.s3refresh.target_types import TargetType, spec_type, target_type_of
+from caretaker.s3refresh.targets.access_points import AccessPoints
 from caretaker.s3refresh.targets.call_slots import CallSlots
 from caretaker.s3refresh.targets.lookups import Lookups
 
@@ -58,6 +59,7 @@ class Tools(msgspec.Struct, frozen=True):
     egress_allow: Collection[str] = ()  # otherwise refused destinations of the http target
     lookups: Lookups = msgspec.field(default_factory=Lookups)
     call_slots: CallSlots = msgspec.field(default_factory=CallSlots)  # of the http target
+    access_points: AccessPoints = msgspec.field(default_factory=AccessPoints)  # of file shares
 
 
 class TargetRegistry(msgspec.Struct, frozen=True):

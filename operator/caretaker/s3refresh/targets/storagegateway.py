@@ -1,11 +1,12 @@
 """File shares of AWS Storage Gateway, refreshed by RefreshCache.
 
 Inputs: clients for each region, the spec. Lists are paged, descriptions asked for ten shares at a time, and a
-region or a share that cannot be read makes the discovery incomplete instead of making its shares unknown.
+region or a share that cannot be read makes the discovery incomplete instead of making its shares unknown. A
+share whose bucket is not known keeps no other one waiting.
 """
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import ClassVar, Final, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from caretaker.api.durations import seconds_of
 from caretaker.api.objects import Wire
-from caretaker.api.s3refresh import Spec
+from caretaker.api.s3refresh import MAX_TARGETS, Spec
 from caretaker.aws import identity
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.pages import KeptBytes, pages
@@ -21,12 +22,13 @@ from caretaker.aws.response_check import UNREADABLE
 from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGateway
 from caretaker.s3refresh import conditions
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
-from caretaker.s3refresh.match import Share, UnresolvedError, bucket_and_prefix
+from caretaker.s3refresh.match import AccessPoint, Share, UnresolvedError, bucket_and_prefix
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.resource import user_of
 from caretaker.s3refresh.snapshot import Discovery, Result
 from caretaker.s3refresh.target_types import TargetType
 from caretaker.s3refresh.targets import TargetClient, Tools
+from caretaker.s3refresh.targets.access_points import Found
 
 # "You can specify up to 10" (DescribeNFSFileShares); botocore does not check it.
 DESCRIBED_AT_ONCE: Final = 10
@@ -43,6 +45,10 @@ AVAILABLE: Final = "AVAILABLE"
 # The service also sends it for a gateway that it cannot reach.
 GATEWAY_REFUSES: Final = "InvalidGatewayRequestException"
 GATEWAYS: Final = "spec.target.storageGateway"
+NO_LOOKUP: Final = "S3 is not asked with spec.aws.endpointURLs.storagegateway: leave that out"
+NO_MORE: Final = (
+    f"S3 is asked for {MAX_TARGETS} shares of a resource at most: name fewer in {GATEWAYS}.shares"
+)
 # completion.assumeAfter, where it is not given.
 ASSUME_SECONDS: Final = 900.0
 ASSUME_UNTRACKED_SECONDS: Final = 60.0
@@ -142,44 +148,68 @@ def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatew
         for region in regions
     }
     clients = {region: tools.aws.storagegateway(target) for region, target in named.items()}
-    return StorageGatewayShares(clients, meant, spec.aws.endpoint_url("storagegateway"))
+
+    async def bucket_of(point: AccessPoint) -> Found:
+        key = identity.ClientKey.of(
+            spec.aws, "s3control", tools.keys, region=point.region, user=user_of(tools.resource)
+        )
+        return await tools.access_points.bucket_of(key, tools.aws.s3control(key), point)
+
+    endpoint = spec.aws.endpoint_url("storagegateway")
+    # A tenant may run the endpoint, and name any access point that the identity may look up.
+    return StorageGatewayShares(clients, meant, endpoint, None if endpoint else bucket_of)
 
 
 class StorageGatewayShares(TargetClient):
-    """For the shares of one resource. `clients` by region; `endpoint` as in Share."""
+    """For the shares of one resource. `clients` by region; `endpoint` as in Share; `bucket_of` asks S3 for
+    the bucket of an access point."""
 
     def __init__(
-        self, clients: Mapping[str, StorageGateway], spec: StorageGatewayTarget, endpoint: str = ""
+        self,
+        clients: Mapping[str, StorageGateway],
+        spec: StorageGatewayTarget,
+        endpoint: str = "",
+        bucket_of: Callable[[AccessPoint], Awaitable[Found]] | None = None,
     ) -> None:
         self._clients = clients
         self._spec = spec
         self._endpoint = endpoint
+        self._bucket_of = bucket_of
 
     async def discover(self) -> Discovery:
         """All shares of all regions. Failed reads are reported in `faults`."""
         shares: list[Share] = []
         undescribed: list[Share] = []
         faults: list[str] = []
-        unresolved: dict[str, str] = {}  # ARN -> why its bucket is not known
+        unresolved: list[str] = []  # why the bucket of a share is not known, or may be an old answer
         complete, kept = True, KeptBytes()
         for region, client in self._clients.items():
             try:
                 silent: dict[str, FileShareInfo] = {}
                 async for found in self._described(client, silent, kept):
-                    shares += self._shares(region, found, unresolved)
+                    for one in found:
+                        asks = len(shares) + len(unresolved) < MAX_TARGETS
+                        share = await self._located(region, one, unresolved, asks=asks)
+                        (shares if share.bucket else undescribed).append(share)
+                faults += [f"{arn} cannot be described: its gateway may be offline" for arn in silent]
                 undescribed += [self._share(one, region, "", ready=False) for one in silent.values()]
             except AwsError as error:
                 complete = False
                 faults.append(conditions.describe(error, f"{GATEWAYS} in {region}"))
         there = {share.arn for share in (*shares, *undescribed)}
-        missing = set(self._spec.shares.file_share_arns) - there - unresolved.keys()
+        missing = set(self._spec.shares.file_share_arns) - there
         if complete and missing:
             faults += [f"{arn}: {self._nowhere()}" for arn in sorted(missing)]
         faults += [f"{share.arn} is not {AVAILABLE}" for share in shares if not share.ready]
-        faults += [f"{share.arn} cannot be described: its gateway may be offline" for share in undescribed]
         shares.sort(key=lambda share: share.id)
-        complete = complete and not unresolved and bool(shares or not undescribed)
-        return Discovery(complete, tuple(shares), (*faults, *unresolved.values()), tuple(undescribed))
+        complete = complete and bool(shares or not undescribed)
+        return Discovery(
+            complete,
+            tuple(shares),
+            (*faults, *unresolved),
+            tuple(undescribed),
+            retry=bool(unresolved),
+        )
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
         """RefreshCache, once: a second try could take both of the gateway's slots."""
@@ -206,20 +236,26 @@ class StorageGatewayShares(TargetClient):
             f"{GATEWAYS}.shares.fileShareARNs, or add its region to {GATEWAYS}.regions"
         )
 
-    def _shares(self, region: str, found: Iterable[FileShare], unresolved: dict[str, str]) -> list[Share]:
-        shares = []
-        for one in found:
-            arn = one["FileShareARN"]
-            try:
-                bucket, prefix = bucket_and_prefix(
-                    one.get("LocationARN", ""), self._spec.access_point_buckets
-                )
-            except UnresolvedError as error:
-                unresolved[arn] = f"{arn}: {error}"
-                continue
-            ready = one.get("FileShareStatus") == AVAILABLE
-            shares.append(self._share(one, region, bucket, prefix, ready=ready))
-        return shares
+    async def _located(self, region: str, one: FileShare, unresolved: list[str], *, asks: bool) -> Share:
+        """The share at its place; without a bucket if that is not known. `asks`: S3 may be asked for it."""
+        arn, ready = one["FileShareARN"], one["FileShareStatus"] == AVAILABLE
+        try:
+            bucket, prefix = bucket_and_prefix(one["LocationARN"], self._spec.access_point_buckets, arn)
+        except UnresolvedError as error:
+            unresolved.append(f"{arn}: {error}")
+            return self._share(one, region, "", ready=ready)
+        if not isinstance(bucket, AccessPoint):
+            return self._share(one, region, bucket, prefix, ready=ready)
+        found = await self._asked(bucket, asks=asks)
+        if found.problem:
+            unresolved.append(f"{arn}: {bucket.unknown(found.problem)}")
+        share = self._share(one, region, found.bucket, prefix, ready=ready)
+        return replace(share, access_point=bucket.arn)
+
+    async def _asked(self, point: AccessPoint, *, asks: bool) -> Found:
+        if self._bucket_of is None:
+            return Found(problem=NO_LOOKUP)
+        return await self._bucket_of(point) if asks else Found(problem=NO_MORE)
 
     def _share(
         self, one: FileShare | FileShareInfo, region: str, bucket: str, prefix: str = "", *, ready: bool

@@ -50,6 +50,14 @@ def test_a_new_resource_shows_its_queue_and_what_was_found() -> None:
     assert "it is not AVAILABLE; what waits is kept" in second
 
 
+def test_a_bucket_that_s3_has_named_is_shown_with_its_access_point() -> None:
+    point = "arn:aws:s3:eu-west-1:123456789012:accesspoint/finance"
+    of = prospect(*(share(f"share-{n}", access_point=point) for n in range(2)), share("share-B"))
+    lines = text(of).splitlines()
+    assert [line for line in lines if "access point" in line] == [f"  access point {point}: bucket bucket"]
+    assert [one["accessPoint"] for one in plan.as_json(of, [])["targets"]] == [point, point, None]
+
+
 def test_what_is_dirty_is_told_with_the_folders_of_the_next_call() -> None:
     of = prospect(
         share("waiting"),

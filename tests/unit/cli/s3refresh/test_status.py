@@ -113,6 +113,17 @@ def test_wide_rows_are_not_cut() -> None:
     assert text(targets=[(long, "Backoff")], wide=True).endswith("C")
 
 
+def test_a_wide_row_has_the_bucket_and_prefix() -> None:
+    found = [(TargetState("share-1", location="ledger/team/"), "Clean"), (TargetState("media"), "Clean")]
+    table = text(targets=found, wide=True).split("\n\n")[1].splitlines()
+    assert [line.split()[:3] for line in table] == [
+        ["TARGET", "LOCATION", "PHASE"],
+        ["media", "-", "Clean"],
+        ["share-1", "ledger/team/", "Clean"],
+    ]
+    assert "ledger" not in text(targets=found)
+
+
 def test_nothing_in_a_name_or_a_message_can_paint_the_terminal() -> None:
     assert "\x1b" not in text(targets=EVERY, wide=True)
 

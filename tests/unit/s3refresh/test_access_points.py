@@ -1,0 +1,205 @@
+"""S3 is asked for the bucket of an access point once; an answer that does not come takes no bucket away."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from caretaker.aws.errors import AwsError, ErrorClass
+from caretaker.aws.identity import ClientKey, Identity, Keys
+from caretaker.s3refresh.match import AccessPoint
+from caretaker.s3refresh.targets.access_points import (
+    KEPT_SECONDS,
+    RETRY_SECONDS,
+    STALE_SECONDS,
+    AccessPoints,
+)
+
+FINANCE = AccessPoint("aws", "eu-west-1", "111122223333", "finance")
+OTHER = replace(FINANCE, name="other")
+ALIAS = "finance-hrzrlukc5m36ft7okagglf3gmwluquse1b-s3alias"
+KEY = ClientKey("s3control", "eu-west-1", namespace="media")
+
+
+def error(error_class: ErrorClass, code: str, status: int = 400) -> AwsError:
+    return AwsError(error_class, code, "no", status=status, service="s3control", operation="GetAccessPoint")
+
+
+DENIED = error(ErrorClass.ACCESS_DENIED, "AccessDenied", 403)
+GONE = error(ErrorClass.NOT_FOUND, "NoSuchAccessPoint", 404)
+BUSY = error(ErrorClass.THROTTLED, "SlowDown", 503)
+SILENT = error(ErrorClass.TRANSIENT, "Unreachable", 0)
+ALLOW = "allow s3:GetAccessPoint to the identity that spec.aws names"
+
+
+class S3:
+    """S3 Control, and a clock. `gate` holds answers back until it is set; each call releases `asked`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.buckets = {"finance": "ledger", "other": "books"}
+        self.aliases = {"finance": ALIAS}
+        self.error: AwsError | None = None
+        self.calls: list[tuple[str, str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked = asyncio.Semaphore(0)
+        self.points = AccessPoints(clock=lambda: self.now)
+
+    async def get_access_point(self, *, AccountId: str, Name: str) -> Any:  # noqa: N803
+        self.calls.append((AccountId, Name))
+        self.asked.release()
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return {"Bucket": self.buckets[Name], "Alias": self.aliases.get(Name, "")}
+
+    async def bucket(self, point: AccessPoint = FINANCE, key: ClientKey = KEY) -> tuple[str, str]:
+        found = await self.points.bucket_of(key, self, point)
+        return found.bucket, found.problem
+
+
+async def test_a_bucket_is_asked_for_once_in_six_hours() -> None:
+    s3 = S3()
+    for _ in range(3):
+        assert await s3.bucket() == ("ledger", "")
+    s3.now += KEPT_SECONDS - 1
+    await s3.bucket()
+    assert s3.calls == [("111122223333", "finance")]
+    s3.buckets["finance"] = "made-again"
+    s3.now += 1
+    assert await s3.bucket() == ("made-again", "")
+    assert len(s3.calls) == 2
+
+
+async def test_all_who_ask_at_once_share_a_call() -> None:
+    s3 = S3()
+    s3.gate.clear()
+    waiting = [asyncio.create_task(s3.bucket()) for _ in range(5)]
+    await s3.asked.acquire()
+    s3.gate.set()
+    assert await asyncio.gather(*waiting) == [("ledger", "")] * 5
+    assert len(s3.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(replace(KEY, namespace="other"), id="another namespace"),
+        pytest.param(replace(KEY, identity=Identity(Keys("AKIA", "x"))), id="another identity"),
+    ],
+)
+async def test_others_do_not_wait_for_a_call_and_do_not_see_its_answer(key: ClientKey) -> None:
+    """A call may wait for the threads of its namespace."""
+    s3 = S3()
+    s3.gate.clear()
+    both = [asyncio.create_task(s3.bucket(key=one)) for one in (KEY, key)]
+    for _ in both:
+        await s3.asked.acquire()
+    s3.gate.set()
+    assert await asyncio.gather(*both) == [("ledger", "")] * 2
+    assert len(s3.calls) == 2
+
+
+async def test_one_who_asks_and_is_cancelled_takes_the_turn_of_no_other() -> None:
+    s3 = S3()
+    s3.gate.clear()
+    first, second = asyncio.create_task(s3.bucket()), asyncio.create_task(s3.bucket(OTHER))
+    await s3.asked.acquire()
+    first.cancel()
+    s3.gate.set()
+    assert await second == ("books", "")
+    assert await s3.bucket() == ("ledger", "")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        pytest.param(DENIED, f"AccessDenied: no; {ALLOW}", id="denied"),
+        pytest.param(GONE, "NoSuchAccessPoint: no", id="gone"),
+        pytest.param(BUSY, "SlowDown: no", id="throttled"),
+        pytest.param(SILENT, "Unreachable: no", id="no answer"),
+    ],
+)
+async def test_a_refusal_is_a_problem_and_the_call_is_made_again(refusal: AwsError, words: str) -> None:
+    s3 = S3()
+    s3.error = refusal
+    problem = f"s3control:GetAccessPoint: {words}"
+    for _ in range(2):
+        assert await s3.bucket() == ("", problem)
+    assert len(s3.calls) == 1, "not at once"
+    s3.error = None
+    s3.now += RETRY_SECONDS
+    assert await s3.bucket() == ("ledger", "")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [(DENIED, True), (GONE, True), (BUSY, False), (SILENT, False)],
+    ids=lambda one: one.code if isinstance(one, AwsError) else "",
+)
+async def test_a_known_bucket_outlives_refusals_for_a_day(refusal: AwsError, told: bool) -> None:
+    """A refusal is told of at once; a call that S3 may soon answer only once the bucket does not count."""
+    s3 = S3()
+    await s3.bucket()
+    s3.error = refusal
+    s3.now += KEPT_SECONDS
+    bucket, problem = await s3.bucket()
+    assert (bucket, bool(problem)) == ("ledger", told)
+    s3.now = 1000.0 + STALE_SECONDS - 1
+    assert (await s3.bucket())[0] == "ledger"
+    s3.now += RETRY_SECONDS
+    assert await s3.bucket() == (
+        "",
+        f"s3control:GetAccessPoint: {refusal.code}: no" + f"; {ALLOW}" * (refusal is DENIED),
+    )
+    s3.error = None
+    s3.now += RETRY_SECONDS
+    assert await s3.bucket() == ("ledger", "")
+
+
+@pytest.mark.parametrize("refusal", [BUSY, SILENT], ids=["throttled", "no answer"])
+async def test_while_s3_does_not_answer_no_other_access_point_is_asked_for(refusal: AwsError) -> None:
+    s3 = S3()
+    assert await s3.bucket(replace(FINANCE, name="other")) == ("books", "")
+    s3.error = refusal
+    await s3.bucket()
+    assert (await s3.bucket(replace(FINANCE, name="third")))[1].startswith("s3control:GetAccessPoint: ")
+    assert await s3.bucket(OTHER) == ("books", ""), "a known one needs no call"
+    assert len(s3.calls) == 2
+
+
+async def test_a_denied_access_point_does_not_keep_another_one_from_being_asked_for() -> None:
+    s3 = S3()
+    s3.error = DENIED
+    await s3.bucket()
+    s3.error = None
+    assert await s3.bucket(OTHER) == ("books", "")
+
+
+async def test_an_alias_counts_only_if_the_access_point_has_it() -> None:
+    """Its name is the beginning of the alias; one of another account may have the same."""
+    s3 = S3()
+    assert await s3.bucket(replace(FINANCE, alias=ALIAS)) == ("ledger", "")
+    other = ALIAS.replace("h", "x", 1)
+    problem = f"{FINANCE.arn} has another alias"
+    assert await s3.bucket(replace(FINANCE, alias=other)) == ("", problem)
+    assert len(s3.calls) == 2
+
+
+async def test_an_answer_without_the_name_of_a_bucket_is_none() -> None:
+    """The bucket goes into status, with the prefix behind a slash."""
+    s3 = S3()
+    s3.buckets["finance"] = "ledger/team"
+    assert await s3.bucket() == ("", f"{FINANCE.arn} has a bucket without the name of one")
+
+
+async def test_access_points_that_no_share_has_any_more_are_forgotten() -> None:
+    s3 = S3()
+    s3.buckets |= {f"p{n}": "books" for n in range(50)}
+    for n in range(50):
+        await s3.bucket(replace(FINANCE, name=f"p{n}"))
+    s3.now += STALE_SECONDS + KEPT_SECONDS
+    await s3.bucket()
+    assert len(s3.points._known) == 1
