@@ -33,10 +33,14 @@ def decide_live(
         or (_pending_pod(inputs, eligibility, keep) if not keep.node_name else None)
         or _bound_pod(inputs, node, keep)
     )
-    may = eligibility.kind == "fits" and not binds(inputs, node, keep.annotations.get(POD_NONCE, ""))
-    if inputs.spec.concurrency_policy == "Replace" and may and not decision.delete:
-        decision = replace(decision, replace=keep if _is_superseded(inputs, node, keep) else None)
+    if inputs.spec.concurrency_policy == "Replace" and eligibility.kind == "fits" and not decision.delete:
+        decision = replace(decision, replace=keep if _makes_way(inputs, node, keep) else None)
     return replace(decision, delete=(*decision.delete, *extra), duplicates=True) if extra else decision
+
+
+def _makes_way(inputs: DecisionInput, node: Node, pod: Pod) -> bool:
+    """Whether a newer run is due that may start."""
+    return _is_superseded(inputs, node, pod) and not binds(inputs, node, pod.annotations.get(POD_NONCE, ""))
 
 
 def _is_superseded(inputs: DecisionInput, node: Node, pod: Pod) -> bool:

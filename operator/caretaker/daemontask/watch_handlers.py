@@ -197,5 +197,8 @@ def _concerns(state: TaskState, old: Node | None, new: Node | None) -> bool:
 
 def _watched(state: TaskState, node: Node) -> tuple[NodeCondition, ...]:
     """The conditions of the node that the task looks at."""
-    types = {"Ready", *(one.type for one in state.spec.rules.health)}
-    return tuple([one for one in _conditions(node) if one[0] in types])
+    found, listed = _conditions(node), state.spec.rules.health
+    if not listed:
+        return found[:1]
+    types = {"Ready", *(one.type for one in listed)}
+    return tuple([one for one in found if one[0] in types])
