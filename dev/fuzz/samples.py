@@ -125,6 +125,8 @@ TASK: Final = {
     },
     "failurePolicy": {"maxFailedNodes": "5%", "action": "Pause"},
     "results": [{"name": "diskUsed", "type": "Number", "unit": "%"}],
+    "healthGate": {"conditions": [{"type": "KernelDeadlock", "status": "False"}]},
+    "rolloutDeadlineSeconds": 3600,
 }
 # For planners: their nodes are selected, so that there is something to plan.
 EVERY_NODE: Final = {
@@ -167,7 +169,11 @@ TASK_STATUS: Final = {
         {"name": "a", "type": "Text", "unit": "", "count": 1, "values": [{"value": "x", "nodes": 1}]}
     ],
     "ledger": {"shards": 1, "recorded": 1, "writes": [1], "done_run": "", "done_at": None},
-    "rollout": {"rerunAt": "2026-01-01T00:00:00Z", "events": [{"reason": "r", "time": "t"}]},
+    "rollout": {
+        "rerunAt": "2026-01-01T00:00:00Z",
+        "startTime": "2026-01-01T00:00:00Z",
+        "events": [{"reason": "r", "time": "t"}],
+    },
     "ecs": [{"cluster": "c"}],
 }
 ECS_TASK: Final[dict[str, Any]] = {

@@ -367,6 +367,55 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             "must be less than timeoutSeconds",
             id="a grace period as long as the drain",
         ),
+        *(
+            pytest.param(task(healthGate=gate), f"spec.healthGate{field}", words, id=what)
+            for gate, field, words, what in (
+                ({}, ".conditions", "Required value", "a health gate without conditions"),
+                ({"conditions": []}, ".conditions", "at least 1 items", "a health gate of no condition"),
+                (
+                    {"conditions": [{"type": f"C{number}"} for number in range(17)]},
+                    ".conditions",
+                    "at most 16 items",
+                    "too many conditions",
+                ),
+                (
+                    {"conditions": [{"type": "A"}, {"type": "A", "status": "True"}]},
+                    ".conditions[1]",
+                    "Duplicate value",
+                    "a condition twice",
+                ),
+                (
+                    {"conditions": [{"type": "Ready", "status": "True"}]},
+                    ".conditions[0].type",
+                    "a node that is not Ready starts nothing anyway",
+                    "Ready as a condition",
+                ),
+                (
+                    {"conditions": [{"type": "Disk Pressure"}]},
+                    ".conditions[0].type",
+                    "must be the type of a Node's condition",
+                    "a type that is none",
+                ),
+                (
+                    {"conditions": [{"type": "A", "status": "Unknown"}]},
+                    ".conditions[0].status",
+                    'supported values: "True", "False"',
+                    "Unknown as healthy",
+                ),
+            )
+        ),
+        *(
+            pytest.param(
+                task(rolloutDeadlineSeconds=seconds),
+                "spec.rolloutDeadlineSeconds",
+                words,
+                id=f"a rollout of {seconds} s",
+            )
+            for seconds, words in (
+                (59, "should be greater than or equal to 60"),
+                (2592001, "should be less than or equal to 2592000"),
+            )
+        ),
         # Results.
         pytest.param(
             task(nodeGate=True), "spec.nodeGate", "must be of type object", id="a gate that is no object"

@@ -108,6 +108,8 @@ def aws(**fields: Any) -> Spec:
                 {"ttlSecondsAfterFinished": 5},
                 {"results": [{"name": "x"}]},
                 {"nodeGate": {}},
+                {"healthGate": {"conditions": [{"type": "DiskPressure"}]}},
+                {"rolloutDeadlineSeconds": 60},
                 {"drain": {}},
                 {"podFailurePolicy": {"rules": []}},
             )

@@ -20,6 +20,7 @@ from caretaker.api.daemontask import (
     ResultError,
     ResultStatus,
     ResultValue,
+    Rollout,
     Status,
 )
 from caretaker.registry import DAEMON_TASK
@@ -52,6 +53,11 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(task(), id="the smallest spec"),
         pytest.param(task(parallelism=1), id="one node at a time"),
         pytest.param(task(nodeGate={}), id="a gate"),
+        pytest.param(
+            task(healthGate={"conditions": [{"type": "example.com/A", "status": "True"}, {"type": "B"}]}),
+            id="conditions of nodes",
+        ),
+        pytest.param(task(rolloutDeadlineSeconds=2592000), id="a rollout of thirty days"),
         pytest.param(task(drain={}, parallelism="1%"), id="a drain"),
         pytest.param(
             task(
@@ -262,6 +268,7 @@ STATUS = Status(
     result_errors=(ResultError("node-3", "ms: it is not there"),),
     result_errors_omitted=1,
     ledger=LedgerStatus(2, 1002, (3, 2**53 - 1), "abcdefghij", "2026-01-31T12:00:00Z"),
+    rollout=Rollout(start_time="2026-01-31T11:00:00Z"),
 )
 
 

@@ -74,6 +74,7 @@ class Reason:
     LEDGER_CORRUPT: Final = "LedgerCorrupt"
     NAME_CONFLICT: Final = "NameConflict"
     PROGRESS_DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
+    ROLLOUT_DEADLINE_EXCEEDED: Final = "RolloutDeadlineExceeded"
     LEDGER_WRITE_REFUSED: Final = "LedgerWriteRefused"
     POD_CREATION_REFUSED: Final = "PodCreationRefused"
     POD_DELETION_REFUSED: Final = "PodDeletionRefused"

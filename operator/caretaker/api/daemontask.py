@@ -13,6 +13,7 @@ import msgspec
 from caretaker.api.aws import AwsSpec
 from caretaker.api.conditions import Condition
 from caretaker.api.hashing import h10
+from caretaker.api.health_gate import HealthCondition, HealthGate
 from caretaker.api.names import GROUP
 from caretaker.api.objects import Wire, WireMeta
 
@@ -187,6 +188,13 @@ class Spec(Wire, frozen=True):
     results: tuple[Result, ...] = ()
     node_gate: NodeGate | None = None
     drain: Drain | None = None
+    health_gate: HealthGate | None = None
+    rollout_deadline_seconds: int | None = None
+
+    @property
+    def health_conditions(self) -> tuple[HealthCondition, ...]:
+        """Those of healthGate."""
+        return self.health_gate.conditions if self.health_gate is not None else ()
 
     @property
     def at_most_once(self) -> bool:
@@ -324,6 +332,7 @@ class Rollout(Wire, frozen=True, omit_defaults=False):
 
     rerun_at: str | None = None
     resume_at: str | None = None
+    start_time: str | None = None  # of the clock of rolloutDeadlineSeconds
     events: tuple[PostedEvent, ...] = ()
 
 

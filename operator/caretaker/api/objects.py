@@ -13,6 +13,7 @@ from caretaker.api import names
 from caretaker.api.hashing import HASHED, h10
 from caretaker.api.names import POD_NODE_UID, POD_SEQ
 from caretaker.api.times import parse_time
+from caretaker.api.wire_conditions import NodeCondition, WireCondition, node_conditions
 
 MAX_SEQ: Final = 2**62  # it has room for a resourceVersion
 
@@ -44,6 +45,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False
     created: float = 0.0  # seconds since the epoch
     cordon: str = ""  # the annotation CORDONED_BY
+    conditions: tuple[NodeCondition, ...] = ()  # but for Ready; without heartbeats
 
 
 class ContainerEnd(msgspec.Struct, frozen=True, gc=False):
@@ -174,14 +176,6 @@ class WirePodMeta(WireBareMeta):
     annotations: WireOwn | None = None
 
 
-class WireCondition(msgspec.Struct, rename="camel"):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
 class WireNodeSpec(msgspec.Struct, rename="camel"):
     unschedulable: bool = False
     taints: list[Taint] | None = None
@@ -204,11 +198,8 @@ class WireNode(msgspec.Struct):
 
     def record(self) -> Node:
         """The planner's view of this Node."""
-        meta, ready, since = self.metadata, False, 0.0
-        for condition in self.status.conditions or ():
-            if condition.type == "Ready":
-                ready = condition.status == "True"
-                since = parse_time(condition.last_transition_time) or 0.0
+        meta, conditions = self.metadata, node_conditions(self.status.conditions or ())
+        ready = next((one for one in conditions if one[0] == "Ready"), ("Ready", "Unknown", 0.0))
         return Node(
             name=meta.name,
             uid=meta.uid,
@@ -217,11 +208,12 @@ class WireNode(msgspec.Struct):
             unschedulable=self.spec.unschedulable,
             provider_id=self.spec.provider_id,
             boot_id=_boot_id(self.status.node_info.boot_id) if self.status.node_info else "",
-            ready=ready,
-            ready_since=since,
+            ready=ready[1] == "True",
+            ready_since=ready[2],
             deleting=meta.deletion_timestamp is not None,
             created=parse_time(meta.creation_timestamp) or 0.0,
             cordon=(meta.annotations or {}).get(names.CORDONED_BY, "")[: _MOST * 2],
+            conditions=tuple([one for one in conditions if one[0] != "Ready"]),
         )
 
 

@@ -31,6 +31,11 @@ def format_time(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
+def past(moment: float, now: float) -> float:
+    """The moment, or 0 for one that lies ahead: it comes from a wrong clock."""
+    return moment if moment <= now else 0.0
+
+
 def normalise_time(text: str | None) -> str:
     """The same moment in UTC with microseconds, so that text order is time order; empty if not RFC 3339."""
     seconds = parse_time(text)

@@ -1,6 +1,6 @@
-"""caretaker resume: continues a rollout that failurePolicy has paused, or a policy whose breaker is open.
+"""caretaker resume: continues a rollout that is held, or a policy whose breaker is open.
 
-Writes the annotation caretaker.dev/resume-at and nothing else.
+failurePolicy or its deadline holds a rollout. Writes the annotation caretaker.dev/resume-at and nothing else.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def add(commands: Any) -> argparse.ArgumentParser:
     return command(
         commands,
         "resume",
-        "go on with a task that failurePolicy has paused, or a policy whose breaker is open",
+        "go on with a task that failurePolicy or a deadline holds, or a policy whose breaker is open",
         example="caretaker resume daemontask hello\ncaretaker resume imdspolicy workers",
         kinds=(DAEMON_TASK, IMDS_POLICY),
     )
@@ -38,11 +38,11 @@ def main(args: argparse.Namespace) -> int:
 async def _task(session: Session, name: str) -> int:
     raw = await get_node_task(session, name)
     current = forecast(await observe(session.client, raw))
-    policy = current.snapshot.task.spec.failure_policy
-    if policy.action != "Pause":
+    spec = current.snapshot.task.spec
+    if spec.failure_policy.action != "Pause" and spec.rollout_deadline_seconds is None:
         raise CommandError(
-            f"DaemonTask {name} is never paused, since its failurePolicy.action is {policy.action}: "
-            "nothing to resume"
+            f"DaemonTask {name} is never paused, since its failurePolicy.action is "
+            f"{spec.failure_policy.action}: nothing to resume"
         )
     # A node's clock may be ahead of ours: its failure would count as one that came later.
     ends = [format_micros(r.entry.finished_at) for r in current.plan.nodes.failed if r.entry is not None]
@@ -50,6 +50,9 @@ async def _task(session: Session, name: str) -> int:
     await annotate(
         session, raw, DAEMON_TASK.path(raw.metadata.namespace, name), lambda _: {names.RESUME_AT: stamp}
     )
+    if current.plan.nodes.overdue:
+        print(f"DaemonTask {name} goes on; rolloutDeadlineSeconds count from now")
+        return 0
     print(_describe(name, current.plan.hold, len(current.plan.nodes.failed)))
     return 0
 

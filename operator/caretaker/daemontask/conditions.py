@@ -19,6 +19,7 @@ from caretaker.daemontask.messages import (
     first_failed,
     lost_message,
     lost_nodes,
+    overdue_message,
     progress,
     refused_message,
     stuck_message,
@@ -36,7 +37,8 @@ def conditions_of(inputs: StatusInput) -> Iterable[Condition]:
     yield condition(c.READY, status, reason, message)
     yield condition(c.SPEC_VALID, *_spec_valid(inputs))
     yield condition(c.PROGRESSING, *_progressing(inputs))
-    goes_on = reason == Reason.NODES_FAILED and inputs.busy and not inputs.plan.rollout.failed
+    ends = (Reason.NODES_FAILED, Reason.ROLLOUT_DEADLINE_EXCEEDED)
+    goes_on = reason in ends and inputs.busy and not inputs.plan.rollout.failed
     if status == "False" and reason in STALLING and not goes_on:
         yield condition(c.STALLED, "True", STALLING[reason], message)
     elif status == "False" and reason != Reason.NO_MATCHING_NODES:
@@ -54,6 +56,7 @@ STALLING: Final = {
     Reason.NODES_FAILED: Reason.NODES_FAILED,
     Reason.PAUSED: Reason.NODES_FAILED,
     Reason.PROGRESS_DEADLINE_EXCEEDED: Reason.PROGRESS_DEADLINE_EXCEEDED,
+    Reason.ROLLOUT_DEADLINE_EXCEEDED: Reason.ROLLOUT_DEADLINE_EXCEEDED,
 }
 
 
@@ -114,6 +117,12 @@ def _in_vain(inputs: StatusInput) -> ConditionState | None:
     )
     words = f"node {name} was drained in vain, so no other node is cordoned: {way_out}; {progress(inputs)}"
     return "False", Reason.NODES_FAILED, words
+
+
+def _overdue(inputs: StatusInput) -> ConditionState | None:
+    if not inputs.overdue:
+        return None
+    return "False", Reason.ROLLOUT_DEADLINE_EXCEEDED, overdue_message(inputs)
 
 
 def _failed(inputs: StatusInput) -> ConditionState | None:
@@ -195,6 +204,7 @@ _READY_RULES: Final[tuple[Callable[[StatusInput], ConditionState | None], ...]] 
     _no_nodes,
     _paused,
     _in_vain,
+    _overdue,
     _failed,
     _write_refused,
     _stuck,
@@ -231,7 +241,8 @@ def _progressing(inputs: StatusInput) -> ConditionState:
         return "False", hold, f"nothing is started: {HELD[hold]}"
     if refusal is not None:
         return "False", refusal.reason, refusal.message
-    if (found := _in_vain(inputs) or _late(inputs) or _refused_nodes(inputs)) is not None:
+    found = _in_vain(inputs) or _overdue(inputs) or _late(inputs) or _refused_nodes(inputs)
+    if found is not None:
         return found
     if not inputs.desired:
         return "True", Reason.NO_MATCHING_NODES, "no node matches"
@@ -266,20 +277,20 @@ def _late(inputs: StatusInput) -> ConditionState | None:
     if inputs.complete:
         return None
     began = waiting_since(inputs.snapshot.task, inputs.snapshot.revision, inputs.snapshot.now)
-    blocked = (r for r in inputs.plan.nodes.blocked if _overdue(inputs, r, began))
-    overdue = {r.node.name: "Unschedulable" for r in inputs.plan.nodes.unplaced}
-    overdue |= {r.node.name: r.decision.reason for r in blocked}
-    if not overdue:
+    blocked = (r for r in inputs.plan.nodes.blocked if _is_late(inputs, r, began))
+    late = {r.node.name: "Unschedulable" for r in inputs.plan.nodes.unplaced}
+    late |= {r.node.name: r.decision.reason for r in blocked}
+    if not late:
         return None
-    first = min(overdue)
+    first = min(late)
     words = (
-        f"{len(overdue)} node(s) have been blocked for longer than progressDeadlineSeconds, first "
-        f"{first}: {overdue[first]}"
+        f"{len(late)} node(s) have been blocked for longer than progressDeadlineSeconds, first "
+        f"{first}: {late[first]}"
     )
     return "False", Reason.PROGRESS_DEADLINE_EXCEEDED, words
 
 
-def _overdue(inputs: StatusInput, report: NodeReport, began: float) -> bool:
+def _is_late(inputs: StatusInput, report: NodeReport, began: float) -> bool:
     """A node may have been NotReady for longer than the task has waited for it."""
     since, deadline = report.decision.since, inputs.snapshot.task.spec.progress_deadline_seconds
     return bool(since) and inputs.snapshot.now >= max(since, began) + deadline

@@ -231,10 +231,12 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             spec = replace(spec, digest=digest, hashes=hashes, backoff_limit=limit)
         revision, former = revisions_of(task.spec, task.status, spec.hashes)
         gate, drainer = gate_of(task.metadata, task.spec), drainer_of(task.metadata, task.spec)
-        changed = (spec.revision, spec.rules.gate, spec.rules.drainer) != (revision, gate, drainer)
+        health, rules = task.spec.health_conditions, spec.rules
+        known = (spec.revision, rules.gate, rules.drainer, rules.health)
+        changed = known != (revision, gate, drainer, health)
         if changed:
             async with self._yielding:
-                rules = EligibilityRules(template, gate, drainer)
+                rules = EligibilityRules(template, gate, drainer, health)
             async with self._yielding:
                 cost = pod_cost(task.metadata, task.spec, revision)
             # The dry run of the template takes the API server as long as a Pod, and waits like one.

@@ -60,6 +60,14 @@ class WriteRefusal(msgspec.Struct, frozen=True):
     retry_after: float = 0.0  # seconds, as the API server asked
 
 
+class Deadline(msgspec.Struct, frozen=True):
+    """The deadline of the rollout, in seconds since the epoch, and when its clock began."""
+
+    began: float
+    at: float
+    passed: bool
+
+
 class DecisionInput(msgspec.Struct, frozen=True):
     """Everything about the task that a node's decision reads. Slots, rollout and drains read parts of it."""
 
@@ -85,6 +93,7 @@ class DecisionInput(msgspec.Struct, frozen=True):
     waiting_since: float = 0.0  # when the rollout began: a wait before it makes nothing late
     drains: Mapping[str, DrainView] = {}  # node UID -> how far it is drained
     unsure: Collection[str] = ()  # UIDs of nodes that may still be cordoned by a request without an answer
+    deadline: Deadline | None = None  # of spec.rolloutDeadlineSeconds, while the rollout has one
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -109,6 +118,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     duplicates: bool = False  # more than one live Pod was found
     cordoned: bool = False  # by this task, for spec.drain
     drain: str = ""  # the attempt at a run for which the node is emptied first
+    overdue: bool = False  # the deadline of the rollout keeps it from its run
     wake: float = 0.0  # when this node must be looked at again; 0 = on an event only
 
     @property
@@ -138,6 +148,7 @@ class Basis(msgspec.Struct, frozen=True):
     tick: int
     waiting_since: float
     scale: float
+    deadline: Deadline | None = None
 
 
 class _CachedReport(msgspec.Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from caretaker.api.daemontask import Drain, PodSelector
 from caretaker.api.objects import Node, Taint, WireBareMeta
-from caretaker.api.times import parse_time
+from caretaker.api.times import parse_time, past
 from caretaker.daemontask.cordon import is_cordoned_by, mark_of
 from caretaker.daemontask.decision import (
     BACKOFF,
@@ -27,7 +27,7 @@ from caretaker.daemontask.decision import (
 )
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import UNSCHEDULABLE, Tolerated
-from caretaker.daemontask.pod_failure_policy import cut_message, past, reboot_runs
+from caretaker.daemontask.pod_failure_policy import cut_message, reboot_runs
 from caretaker.daemontask.run_triggers import key_of, nonce_of
 from caretaker.kube.errors import ApiError
 

@@ -35,6 +35,8 @@ _WORDS: Final[Mapping[str, str]] = {
     Reason.NODES_FAILED: "nodes have failed and hold the task up; status.failedNodes names them",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "nodes wait for longer than progressDeadlineSeconds; the condition "
     "Progressing names the first",
+    Reason.ROLLOUT_DEADLINE_EXCEEDED: "rolloutDeadlineSeconds are over before every node has run; the "
+    "condition Ready has the number of nodes and the way out",
     Reason.LEDGER_CORRUPT: "ledger entries cannot be read; the condition Degraded names the first node",
     Reason.GATE_REFUSED: "nodes have succeeded and keep the taint of spec.nodeGate; the condition "
     "Degraded says why",

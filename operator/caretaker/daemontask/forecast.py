@@ -11,7 +11,7 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time
-from caretaker.daemontask.decision import DecisionInput, NodeReport, State
+from caretaker.daemontask.decision import Deadline, DecisionInput, NodeReport, State
 from caretaker.daemontask.drain import not_in_vain
 from caretaker.daemontask.ledger import Value
 from caretaker.daemontask.plan import Plan, plan
@@ -57,6 +57,11 @@ class Forecast(msgspec.Struct, frozen=True):
     turns: Mapping[str, int]
     at_once: int
     room: Room
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """Of spec.rolloutDeadlineSeconds, while the rollout has one."""
+        return decision_input(self.snapshot, self.plan.requests).deadline
 
     @property
     def waves(self) -> int:

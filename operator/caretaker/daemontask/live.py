@@ -7,10 +7,12 @@ from msgspec.structs import replace
 
 from caretaker.api.names import LABEL_REVISION, POD_NONCE
 from caretaker.api.objects import CRASH_LOOP, Node, Pod
+from caretaker.api.times import past
 from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Decision, DecisionInput, State
 from caretaker.daemontask.node_eligibility import Eligibility
-from caretaker.daemontask.pod_failure_policy import past
+from caretaker.daemontask.node_health import NODE_NOT_READY
 from caretaker.daemontask.pods import tick_of
+from caretaker.daemontask.rollout_deadline import binds
 from caretaker.daemontask.run_triggers import nonce_of
 
 
@@ -32,8 +34,13 @@ def decide_live(
         or _bound_pod(inputs, node, keep)
     )
     if inputs.spec.concurrency_policy == "Replace" and eligibility.kind == "fits" and not decision.delete:
-        decision = replace(decision, replace=keep if _is_superseded(inputs, node, keep) else None)
+        decision = replace(decision, replace=keep if _makes_way(inputs, node, keep) else None)
     return replace(decision, delete=(*decision.delete, *extra), duplicates=True) if extra else decision
+
+
+def _makes_way(inputs: DecisionInput, node: Node, pod: Pod) -> bool:
+    """Whether a newer run is due that may start."""
+    return _is_superseded(inputs, node, pod) and not binds(inputs, node, pod.annotations.get(POD_NONCE, ""))
 
 
 def _is_superseded(inputs: DecisionInput, node: Node, pod: Pod) -> bool:
@@ -117,10 +124,10 @@ def _bound_pod(inputs: DecisionInput, node: Node, pod: Pod) -> Decision:
     if is_lost(inputs, node, pod):
         message = f"Pod {pod.name} may still run there"
         failing = since if _is_current(inputs, node, pod) else 0.0
-        return Decision("blocked", "NodeNotReady", message, since=since, failing=failing)
+        return Decision("blocked", NODE_NOT_READY, message, since=since, failing=failing)
     if not node.ready:
         at = lost_at(inputs, node, pod)
-        return Decision("active", "NodeNotReady", since=since, slot=True, slot_until=at, wake=at)
+        return Decision("active", NODE_NOT_READY, since=since, slot=True, slot_until=at, wake=at)
     if pod.phase == "Pending":
         stuck = pod.created + inputs.spec.progress_deadline_seconds
         wake = stuck if stuck > inputs.now else 0.0

@@ -3,11 +3,14 @@
 Pure: Facts -> text. People read them at night: plain words, the first node by name, the way out.
 """
 
+from collections import Counter
 from typing import Final
 
+from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.decision import DRAINING
 from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.node_health import NODE_UNHEALTHY, unhealthy
 from caretaker.daemontask.status_input import StatusInput
 
 # forbiddenMessage in k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
@@ -33,7 +36,9 @@ def lost_nodes(inputs: StatusInput) -> str:
     if not lost:
         return ""
     first = min(report.node.name for report in lost)
-    return f"; {len(lost)} node(s) count as failed, NotReady or blocked since their run, first {first}"
+    cut_off = all(report.decision.overdue for report in lost)
+    why = "past the deadline of the rollout" if cut_off else "NotReady, unhealthy or blocked since their run"
+    return f"; {len(lost)} node(s) count as failed, {why}, first {first}"
 
 
 def first_failed(inputs: StatusInput) -> str:
@@ -65,9 +70,32 @@ def progress(inputs: StatusInput) -> str:
         text += f"; {_gated(inputs)}"
     if inputs.plan.rollout.probing and inputs.pending:
         text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
-    text += _draining(inputs)
+    text += _draining(inputs) + _unhealthy(inputs)
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
+
+
+def _unhealthy(inputs: StatusInput) -> str:
+    """How many nodes wait for a condition of spec.healthGate, by the first one that is not healthy."""
+    listed = inputs.snapshot.task.spec.health_conditions
+    waiting = [r.node for r in inputs.plan.nodes.blocked if r.decision.reason == NODE_UNHEALTHY]
+    if not (listed and waiting):
+        return ""
+    counts = Counter(bad[0][0] for node in waiting if (bad := unhealthy(node, listed)))
+    words = ", ".join(f"{kind} on {count}" for kind, count in sorted(counts.items()))
+    return f"; {len(waiting)} node(s) wait for healthGate: {words}"
+
+
+def overdue_message(inputs: StatusInput) -> str:
+    """The nodes that the deadline of the rollout has kept from their run, and the way out."""
+    overdue, next_tick = inputs.plan.nodes.overdue, inputs.plan.tick.next
+    wait = f", or wait for the tick at {format_time(next_tick)}" if next_tick else ""
+    return (
+        f"rolloutDeadlineSeconds ({inputs.snapshot.task.spec.rollout_deadline_seconds} s) are over and "
+        f"{len(overdue)} node(s) start nothing more, first {min(report.node.name for report in overdue)}; "
+        f"{progress(inputs)}; annotate caretaker.dev/resume-at with the current time, or raise "
+        f"spec.rolloutDeadlineSeconds{wait}"
+    )
 
 
 def _gated(inputs: StatusInput) -> str:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from caretaker.api.conditions import Reason
 from caretaker.api.objects import Node, Pod
+from caretaker.api.times import past
 from caretaker.daemontask import intents
 from caretaker.daemontask.cordon import is_cordoned_by
 from caretaker.daemontask.decision import (
@@ -36,18 +37,19 @@ from caretaker.daemontask.drain import drained_first
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
 from caretaker.daemontask.node_eligibility import Eligibility
+from caretaker.daemontask.node_health import UNWELL, health_of
 from caretaker.daemontask.pod_failure_policy import (
     NODE_REBOOT,
     REBOOT_LOOP,
     absorb_own_reboot,
     dated,
     entry_for,
-    past,
     reboot_loop,
     used_up,
     was_used_up,
 )
 from caretaker.daemontask.refused_pods import RefusedPod
+from caretaker.daemontask.rollout_deadline import cut_off, is_cut_off
 from caretaker.daemontask.run_triggers import (
     RETRY,
     in_place,
@@ -229,21 +231,30 @@ def _recorded(inputs: DecisionInput, node: Node, entry: Entry | None) -> Decisio
 
 
 def _resting(inputs: DecisionInput, node: Node, entry: Entry) -> Decision:
-    """minSuccessSeconds: the slot is freed once the node has stayed Ready that long after its success.
+    """minSuccessSeconds: the slot is freed once the node has stayed Ready that long after its success, with
+    every condition of spec.healthGate healthy.
 
-    Bounded by the progress deadline: a node that goes NotReady for good must not hold a slot for ever. One
-    that went NotReady within that time and still is counts as failing: its run may be why.
+    Bounded by the progress deadline: a node that breaks for good must not hold a slot for ever. One that
+    broke within that time and is not repaired counts as failing: its run may be why.
     """
-    ended, since = float(entry.finished_at), past(node.ready_since, inputs.now)
+    health = health_of(node, inputs.spec.health_conditions, inputs.now)
+    ended, since = float(entry.finished_at), health.since
     watched = ended + inputs.spec.min_success_seconds
-    failing = max(ended, since) if not node.ready and since <= watched else 0.0
+    failing = max(ended, since) if not health.healthy and since <= watched else 0.0
     until = max(ended, since) + inputs.spec.min_success_seconds
     bound = watched + inputs.spec.progress_deadline_seconds
-    if inputs.now >= bound or (node.ready and inputs.now >= until):
-        return Decision("succeeded", since=ended, failing=failing)
-    end = min(until if node.ready else bound, bound)
+    if inputs.now >= bound or (health.healthy and inputs.now >= until):
+        return Decision("succeeded", message=health.message, since=ended, failing=failing)
+    end = min(until if health.healthy else bound, bound)
     return Decision(
-        "succeeded", "MinSuccessSeconds", since=ended, slot=True, slot_until=end, failing=failing, wake=end
+        "succeeded",
+        "MinSuccessSeconds",
+        health.message,
+        since=ended,
+        slot=True,
+        slot_until=end,
+        failing=failing,
+        wake=end,
     )
 
 
@@ -255,13 +266,13 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
     trigger, nonce = trigger_of(inputs, node, entry), nonce_of(inputs, node, entry)
     again = entry if entry is not None and is_retry(inputs, entry, trigger) else None
     if eligibility.kind == "blocked":
-        return _blocked(inputs, eligibility, again)
+        return replace(_blocked(inputs, eligibility, again), overdue=is_cut_off(inputs, node, entry, trigger))
     if (before := inputs.namesakes.get(node.uid)) is not None:
         what = "node" if before.owner_uid == inputs.task_uid else "task"
         message = f"waiting for Pod {before.name} of an earlier {what} of this name to go"
         return Decision("blocked", PREDECESSOR_TERMINATING, message, since=before.deletion_asked)
-    if inputs.awaited and entry is None and not nonce:
-        return Decision("pending", Reason.AWAITING_SCHEDULE)
+    if (kept := _outside(inputs, node, entry, trigger)) is not None:
+        return kept
     refusal = inputs.refused.get(node.uid)
     not_before = _not_before(inputs, node, entry, trigger)
     if refusal is not None:
@@ -286,6 +297,13 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
     return drained_first(inputs, node, ready, entry) if node.cordon else ready
 
 
+def _outside(inputs: DecisionInput, node: Node, entry: Entry | None, trigger: str) -> Decision | None:
+    """A node whose first rollout has not begun, or whose rollout is over."""
+    if inputs.awaited and entry is None and not nonce_of(inputs, node, entry):
+        return Decision("pending", Reason.AWAITING_SCHEDULE)
+    return cut_off(entry) if is_cut_off(inputs, node, entry, trigger) else None
+
+
 def _blocked(inputs: DecisionInput, eligibility: Eligibility, again: Entry | None) -> Decision:
     """A node on which nothing may start now."""
     since = max(eligibility.since, inputs.waiting_since)
@@ -308,11 +326,11 @@ def _held(inputs: DecisionInput, eligibility: Eligibility, again: Entry) -> tupl
     """(until when a blocked node keeps its slot, since when it counts as failing after that); 0 for never.
 
     A node whose run has failed keeps its slot until the progress deadline: the run may be the reason why the
-    node is blocked. So does a node whose run was disrupted, if it is NotReady or rejected its Pods: a run
-    that reboots or halts its node ends like this. After the deadline it counts as failing, like a node with a
-    Pod. If its Pods were rejected before it was blocked, the deadline counts from the rejection.
+    node is blocked. So does a node whose run was disrupted, if it is NotReady, unhealthy or rejected its
+    Pods: a run that reboots or halts its node ends like this. After the deadline it counts as failing, like a
+    node with a Pod. If its Pods were rejected before it was blocked, the deadline counts from the rejection.
     """
-    down = again.disruptions and (eligibility.reason == "NodeNotReady" or again.rejections)
+    down = again.disruptions and (eligibility.reason in UNWELL or again.rejections)
     if not (again.attempts or down):
         return 0.0, 0.0
     since = float(again.started_at if again.rejections else again.finished_at)

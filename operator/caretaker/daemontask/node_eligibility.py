@@ -1,10 +1,11 @@
 """Which nodes a pod template selects, and whether a run may start there now.
 
 Pure. Input: a pod template and Node records. The rules are the DaemonSet controller's
-(nodeSelector, required node affinity, taints with the DaemonSet default tolerations), with three
+(nodeSelector, required node affinity, taints with the DaemonSet default tolerations), with four
 differences that the spec page documents: a cordoned node is blocked unless the template tolerates the
-cordon, a node that is not Ready is blocked unless the template tolerates that, and nodes that run no
-ordinary pods (Fargate, virtual kubelets, Windows) are left out unless the template selects them.
+cordon, a node that is not Ready is blocked unless the template tolerates that, a node with an unhealthy
+condition of spec.healthGate is blocked, and nodes that run no ordinary pods (Fargate, virtual kubelets,
+Windows) are left out unless the template selects them.
 """
 
 import re
@@ -14,8 +15,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from caretaker.api.health_gate import HealthCondition
 from caretaker.api.objects import Node, Taint
 from caretaker.daemontask.cordon import is_cordoned_by
+from caretaker.daemontask.node_health import NODE_NOT_READY, NODE_UNHEALTHY, unhealthy, words_of
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
@@ -62,7 +65,7 @@ _SPECIAL_LABELS: Final = frozenset(label for label, _, _ in SPECIAL_NODES)
 class Eligibility(msgspec.Struct, frozen=True, gc=False):
     """Whether a node is eligible for a template.
 
-    fits: a run may start. blocked: selected, but not now (cordoned, NotReady, being deleted).
+    fits: a run may start. blocked: selected, but not now (cordoned, NotReady, unhealthy, being deleted).
     held: an untolerated NoSchedule taint; no new run, but a run or a record that exists still counts.
     excluded: not selected, or an untolerated NoExecute taint.
     """
@@ -119,8 +122,15 @@ class EligibilityRules:
     over unchanged nodes costs one dictionary look-up each.
     """
 
-    def __init__(self, template: dict[str, Any], gate: str = "", drainer: str = "") -> None:
+    def __init__(
+        self,
+        template: dict[str, Any],
+        gate: str = "",
+        drainer: str = "",
+        health: Sequence[HealthCondition] = (),
+    ) -> None:
         self.gate = gate  # see gate_of()
+        self.health = health  # the conditions of spec.healthGate
         self.drainer = drainer  # UID of a task with spec.drain, whose own cordons keep it from nothing
         spec = template.get("spec") or {}
         affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
@@ -147,6 +157,7 @@ class EligibilityRules:
             self._deleting,
             self._cordoned,
             self._unready,
+            *([self._unhealthy] if health else []),
         )
         self._memo: dict[str, tuple[Node, Eligibility]] = {}
 
@@ -240,7 +251,14 @@ class EligibilityRules:
     def _unready(self, node: Node) -> Eligibility | None:
         if node.ready or self._any_readiness:
             return None
-        return Eligibility("blocked", "NodeNotReady", "the node is not Ready", node.ready_since)
+        return Eligibility("blocked", NODE_NOT_READY, "the node is not Ready", node.ready_since)
+
+    def _unhealthy(self, node: Node) -> Eligibility | None:
+        bad = unhealthy(node, self.health)
+        if not bad:
+            return None
+        words = "; ".join(map(words_of, bad))
+        return Eligibility("blocked", NODE_UNHEALTHY, words, min(since for _, _, since in bad))
 
 
 def _show(taint: Taint) -> str:

@@ -37,6 +37,7 @@ class NodeSummary(msgspec.Struct, frozen=True):
     blocked: Reports = ()
     stuck: Reports = ()  # active for longer than the progress deadline without running
     unplaced: Reports = ()  # their Pod was given up unscheduled, and none was placed since
+    overdue: Reports = ()  # the deadline of the rollout keeps them from their run
     gated: Reports = ()  # nodes with the taint of spec.nodeGate
     marked: Reports = ()  # nodes that a task has cordoned, or had
     duplicates: tuple[str, ...] = ()
@@ -96,6 +97,7 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
         blocked=tuple(blocked),
         stuck=tuple([report for report in waiting if snapshot.now >= report.decision.since + deadline]),
         unplaced=tuple([report for report in unplaced if _is_unplaced(snapshot, report)]),
+        overdue=tuple([report for report in (*pending, *blocked) if report.decision.overdue]),
         gated=tuple(gated),
         marked=tuple(marked),
         duplicates=tuple([report.node.name for report in deleting if report.decision.duplicates]),

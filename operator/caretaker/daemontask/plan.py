@@ -136,7 +136,7 @@ def _with_actions(snapshot: Snapshot, inputs: DecisionInput, plan: Plan) -> Plan
     shut = _shut(nodes)
     opens = snapshot.gates.due(shut, snapshot.now)
     more = launch.more or len(deletes) > BATCH or len(opens) > BATCH
-    wake = earliest((nodes.wake, launch.wake, tick.next, snapshot.check_at))
+    wake = earliest((nodes.wake, launch.wake, tick.next, snapshot.check_at, _deadline(inputs, nodes)))
     return msgspec.structs.replace(
         plan,
         width=room.width if limited else None,
@@ -154,6 +154,13 @@ def _with_actions(snapshot: Snapshot, inputs: DecisionInput, plan: Plan) -> Plan
         wake=snapshot.now if more or tick.taken else wake,
         more=more,
     )
+
+
+def _deadline(inputs: DecisionInput, nodes: NodeSummary) -> float:
+    """When the deadline of the rollout cuts off starts; 0 where it does not."""
+    deadline, counts = inputs.deadline, nodes.counts
+    waits = counts["pending"] or counts["blocked"] or counts["active"]
+    return deadline.at if deadline is not None and waits and not deadline.passed else 0.0
 
 
 def _results(snapshot: Snapshot, found: list[NodeReport]) -> Summary:

@@ -18,6 +18,7 @@ from msgspec.json import encode as json_encode
 from caretaker.api import names
 from caretaker.api.daemontask import FailureRule, OnExitCodes, PodFailurePolicy, Spec
 from caretaker.api.objects import CONTAINER_LOST, ContainerEnd, Node, Pod
+from caretaker.api.times import past
 from caretaker.daemontask import results
 from caretaker.daemontask.decision import DecisionInput
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
@@ -111,11 +112,6 @@ def _rebooted_since(spec: Spec, entry: Entry, node: Node) -> bool:
 def reboot_loop(entry: Entry, now: float) -> bool:
     """Whether reboots have already started as many runs as they may within the window."""
     return sum(1 for at in entry.reboot_runs if abs(now - at) < REBOOT_WINDOW) >= MAX_REBOOT_RUNS
-
-
-def past(moment: float, now: float) -> float:
-    """The moment, or 0 for one that lies ahead: it comes from a wrong clock."""
-    return moment if moment <= now else 0.0
 
 
 def dated(entry: Entry, now: float) -> Entry:

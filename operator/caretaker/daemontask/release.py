@@ -11,6 +11,7 @@ from caretaker.daemontask.cordon import is_cordoned_by, mark_of
 from caretaker.daemontask.decision import DRAINING, NodeReport
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node_health import UNWELL
 from caretaker.daemontask.run_triggers import NO_PODS
 from caretaker.daemontask.snapshot import Snapshot
 
@@ -77,8 +78,9 @@ def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) 
         return not decision.slot
     if drain.on_failure == "KeepCordoned" and _has_failed(entry):
         return False  # only a success shows that the node is whole
-    if decision.state == "failed" or hold or snapshot.cordons.denied or (gated and not decision.failing):
+    ended = decision.state == "failed" or decision.overdue
+    if ended or hold or snapshot.cordons.denied or (gated and not decision.failing):
         return True
-    # One that is NotReady for long has not begun: it gives its slot back.
+    # One that is NotReady or unhealthy for long has not begun: it gives its slot back.
     late = decision.since + snapshot.task.spec.progress_deadline_seconds
-    return decision.reason == "NodeNotReady" and decision.since > 0 and late <= snapshot.now
+    return decision.reason in UNWELL and decision.since > 0 and late <= snapshot.now

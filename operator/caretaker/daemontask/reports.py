@@ -25,6 +25,7 @@ from caretaker.daemontask.node import decide
 from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.retention import TTL_FLOOR, expired
 from caretaker.daemontask.rollout import waiting_since
+from caretaker.daemontask.rollout_deadline import deadline_of
 from caretaker.daemontask.run_triggers import NO_PODS, are_past, made_up
 from caretaker.daemontask.snapshot import Snapshot
 
@@ -35,7 +36,7 @@ def reports(
     """Every node's decision. `inputs`: decision_input(snapshot, requests); `taken`: the tick that counts from
     now on, where it is not stored yet."""
     if taken:
-        inputs = msgspec.structs.replace(inputs, tick=taken, awaited=False)
+        inputs = msgspec.structs.replace(inputs, tick=taken, awaited=False, deadline=None)
     cache = _decision_cache(snapshot, inputs)
     tables = (
         inputs.seq_skips,
@@ -93,6 +94,7 @@ def _decision_cache(snapshot: Snapshot, inputs: DecisionInput) -> DecisionCache:
         tick=inputs.tick,
         waiting_since=inputs.waiting_since,
         scale=snapshot.scale,
+        deadline=inputs.deadline,
     )
     cache.begin(basis, snapshot.now)
     return cache
@@ -122,7 +124,7 @@ def _decided(
 
 def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> DecisionInput:
     """See DecisionInput."""
-    return DecisionInput(
+    inputs = DecisionInput(
         task_uid=snapshot.task.metadata.uid,
         spec=snapshot.task.spec,
         revision=snapshot.revision,
@@ -146,6 +148,7 @@ def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> Decision
         unsure=snapshot.cordons.unsure,
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
     )
+    return msgspec.structs.replace(inputs, deadline=deadline_of(snapshot, requests, inputs))
 
 
 def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:

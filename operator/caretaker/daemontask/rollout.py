@@ -34,7 +34,8 @@ class Rollout(msgspec.Struct, frozen=True):
     finished  status.finishedRollout is of this rollout, or of a later re-run or tick of its revision
     allowed   maxFailedNodes, as a number of nodes
     failing   nodes that have failed an attempt and may still succeed, and that count
-    lost      nodes that count as failed: NotReady, cordoned, refused or rejected since, and past their time
+    lost      nodes that count as failed: NotReady, unhealthy, cordoned, refused or rejected since, and past
+              their time; or past the rollout's deadline
     beyond    more nodes have failed than allowed, in this rollout or after it
     paused    failurePolicy Pause holds the rollout
     failed    the task has failed: by a FailJob rule, or by failurePolicy Fail
@@ -67,7 +68,7 @@ def name_of(inputs: DecisionInput, tick: int) -> str:
     return "/".join((inputs.revision, format_time(tick) if tick else _NONE, inputs.rerun_at or _NONE))
 
 
-def _covers(finished: str, wanted: str, now: float) -> bool:
+def covers(finished: str, wanted: str, now: float) -> bool:
     """Whether the rollout that is finished answers for the one that is wanted. Neither an annotation that is
     removed nor a schedule that is taken away begins another one: no node runs again for it."""
     if finished.count("/") != wanted.count("/"):
@@ -90,7 +91,7 @@ def evaluate(
     name, failed = name_of(inputs, tick), nodes.failed
     policy = inputs.spec.failure_policy
     allowed = resolve(policy.max_failed_nodes, nodes.desired, up=False)
-    finished = _covers(finished_rollout, name, inputs.now)
+    finished = covers(finished_rollout, name, inputs.now)
     stops = policy.action != "Continue"
     since = resumed if policy.action == "Pause" else 0.0
     if finished:
@@ -145,6 +146,8 @@ def _is_lost(inputs: DecisionInput, report: NodeReport) -> bool:
     """Whether the node counts as failed though it may still succeed: nothing has moved there for so long that
     the others need not wait for it, nor be let go because of it."""
     decision, entry = report.decision, report.entry
+    if decision.overdue and decision.state == "pending":
+        return True  # the deadline has ended its run
     if decision.slot or decision.delete or decision.state not in ("blocked", "succeeded"):
         return False
     if decision.reason != POD_REFUSED and (entry is None or not entry.rejections):

@@ -63,7 +63,10 @@ def _of_task(task: DaemonTask, invalid: str) -> dict[str, Any]:
         "revision": revision,
         "former": former,
         "eligibility_rules": EligibilityRules(
-            task.spec.template, gate_of(task.metadata, task.spec), drainer_of(task.metadata, task.spec)
+            task.spec.template,
+            gate_of(task.metadata, task.spec),
+            drainer_of(task.metadata, task.spec),
+            task.spec.health_conditions,
         ),
         "invalid": invalid or reported_invalid(task),
     }
@@ -112,7 +115,7 @@ class Follower:
         )
         self._shards = self.watches.add(f"{base}/configmaps", WireConfigMap, label_selector=ledger)
         self._index = PodIndex(self._pods)
-        self._eligibility_rules: tuple[str, EligibilityRules] | None = None
+        self._eligibility_rules: tuple[object, EligibilityRules] | None = None
 
     def snapshot(self) -> Snapshot | None:
         """The task now; None before everything has been read, and when the task is gone."""
@@ -133,8 +136,9 @@ class Follower:
         ledger = shards.ledger(reported, strict=task.spec.at_most_once)
         snapshot = Snapshot(**_of_task(task, invalid), nodes=nodes, pods=pods, ledger=ledger, now=now)
         # The eligibility of each node is cached for as long as the template is the same.
-        if self._eligibility_rules is None or self._eligibility_rules[0] != snapshot.revision:
-            self._eligibility_rules = snapshot.revision, snapshot.eligibility_rules
+        basis = snapshot.revision, snapshot.eligibility_rules.health
+        if self._eligibility_rules is None or self._eligibility_rules[0] != basis:
+            self._eligibility_rules = basis, snapshot.eligibility_rules
         return msgspec.structs.replace(snapshot, eligibility_rules=self._eligibility_rules[1])
 
 

@@ -30,8 +30,10 @@ from caretaker.daemontask.decision import POD_REFUSED, NodeReport
 from caretaker.daemontask.events import noted
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.losses import done, wanted_run
+from caretaker.daemontask.node_health import UNWELL
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.rollout import waiting_since
+from caretaker.daemontask.rollout_deadline import start_time
 from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status_input import Outcome, StatusInput
@@ -84,7 +86,11 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         result_errors_omitted=plan.results.faulty - len(plan.results.errors),
         ledger=_ledger(inputs),
     )
-    return noted(before, status, plan.requests, plan.nodes.duplicates, snapshot.now)
+    status = noted(before, status, plan.requests, plan.nodes.duplicates, snapshot.now)
+    began = start_time(snapshot, plan.requests, plan.tick)
+    if status.rollout is None or began is None:
+        return status
+    return msgspec.structs.replace(status, rollout=msgspec.structs.replace(status.rollout, start_time=began))
 
 
 def _ledger(inputs: StatusInput) -> LedgerStatus:
@@ -159,7 +165,7 @@ def _is_finished(inputs: StatusInput) -> bool:
     long, and failurePolicy holds nothing. Nodes that wait for the first tick have no rollout yet."""
     plan = inputs.plan
     moving = inputs.active or inputs.pending or plan.nodes.resting or plan.rollout.failing
-    held = plan.hold or plan.rollout.gated or _unrecorded(inputs.outcome)
+    held = plan.hold or plan.rollout.gated or plan.nodes.overdue or _unrecorded(inputs.outcome)
     if moving or held or not inputs.succeeded + inputs.failed:
         return False
     began = waiting_since(inputs.snapshot.task, inputs.snapshot.revision, inputs.snapshot.now)
@@ -173,7 +179,7 @@ def _is_away(report: NodeReport, began: float, late: float) -> bool:
     if decision.slot or decision.reason in ("Cordoned", "NodeDeleting"):
         return not decision.slot
     rejected = entry is not None and entry.rejections and decision.reason == entry.reason
-    if not rejected and decision.reason not in ("NodeNotReady", POD_REFUSED):
+    if not rejected and decision.reason not in (*UNWELL, POD_REFUSED):
         return False
     return bool(decision.since) and max(decision.since, began) <= late
 

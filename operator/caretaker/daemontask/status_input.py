@@ -47,8 +47,13 @@ class StatusInput(msgspec.Struct, frozen=True):
     def busy(self) -> bool:
         """Whether the rollout still makes progress by itself."""
         launch = self.plan.launch
-        waiting = self.pending > 0 and not (self.plan.hold or launch.jammed or launch.in_vain)
-        return self.active > len(self.plan.nodes.stuck) or waiting
+        goes_on = self.pending > self.overdue and not (self.plan.hold or launch.jammed or launch.in_vain)
+        return self.active > len(self.plan.nodes.stuck) or goes_on
+
+    @property
+    def overdue(self) -> int:
+        """Nodes that only the deadline of the rollout keeps from their run."""
+        return sum(report.decision.state == "pending" for report in self.plan.nodes.overdue)
 
     @property
     def waits_for_tick(self) -> bool:

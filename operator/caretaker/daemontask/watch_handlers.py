@@ -11,6 +11,7 @@ import msgspec
 
 from caretaker.api.names import LABEL_REVISION, LABEL_TASK, POD_NODE_NAME
 from caretaker.api.objects import Node, Pod
+from caretaker.api.wire_conditions import NodeCondition
 from caretaker.daemontask.cordon import ended, mark_of
 from caretaker.daemontask.resource import KIND
 from caretaker.daemontask.task_state import TaskState, TaskStates
@@ -92,16 +93,24 @@ class WatchHandlers:
                 self._on_key(Key(KIND, mark.namespace, mark.name), urgent=True)
 
     def _dated(self, old: Node | None, new: Node) -> Node:
-        """The node, Ready or not since it was seen to become so, where its kubelet's time is not close to
-        that: a clock that is wrong must neither delay a task that waits for the node nor hurry it."""
-        now, since = time.time(), new.ready_since
-        if old is None or old.uid != new.uid or new.name not in self.nodes:
-            since = min(since, now)  # it was so before
-        elif (old.ready, old.ready_since) == (new.ready, new.ready_since):
-            since = self.nodes[new.name].ready_since
-        elif not now - CLOSE <= since <= now:
-            since = now
-        return new if since == new.ready_since else msgspec.structs.replace(new, ready_since=since)
+        """The node, each condition dated to when it was seen to change, where its reporter's time is not
+        close to that: a wrong clock must neither delay a task that waits for the node nor hurry it."""
+        now, known = time.time(), self.nodes.get(new.name)
+        joined = old is None or known is None or old.uid != new.uid
+        seen = {} if joined else dict(zip(_conditions(old), _conditions(known), strict=False))
+
+        def since(condition: NodeCondition) -> float:
+            told = condition[2]
+            if joined:
+                return min(told, now)  # it was so before
+            if (before := seen.get(condition)) is not None:
+                return before[2]
+            return told if now - CLOSE <= told <= now else now
+
+        ready, *others = [(kind, state, since((kind, state, at))) for kind, state, at in _conditions(new)]
+        if (ready, *others) == _conditions(new):
+            return new
+        return msgspec.structs.replace(new, ready_since=ready[2], conditions=tuple(others))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new if new is not None else old
@@ -141,6 +150,11 @@ class WatchHandlers:
         return new.node_uid in state.order.unplaced or time.time() - new.created >= SLOW * self._scale
 
 
+def _conditions(node: Node | None) -> tuple[NodeCondition, ...]:
+    """All of its conditions, Ready first."""
+    return (("Ready", str(node.ready), node.ready_since), *node.conditions) if node is not None else ()
+
+
 def _view(state: TaskState, pod: Pod) -> tuple[object, ...]:
     """The part of a Pod that a decision reads and that can change on the same node. Being placed and
     beginning to run change nothing: the Pod is active all the while. Nor do restarts of its containers,
@@ -177,5 +191,14 @@ def _concerns(state: TaskState, old: Node | None, new: Node | None) -> bool:
     after = rules.check(new)
     return (before, rules.gated(old)) != (after, rules.gated(new)) or (
         after.kind != "excluded"
-        and (old.boot_id, old.ready, old.ready_since) != (new.boot_id, new.ready, new.ready_since)
+        and (old.boot_id, *_watched(state, old)) != (new.boot_id, *_watched(state, new))
     )
+
+
+def _watched(state: TaskState, node: Node) -> tuple[NodeCondition, ...]:
+    """The conditions of the node that the task looks at."""
+    found, listed = _conditions(node), state.spec.rules.health
+    if not listed:
+        return found[:1]
+    types = {"Ready", *(one.type for one in listed)}
+    return tuple([one for one in found if one[0] in types])

@@ -123,7 +123,10 @@ def snapshot(
         task=of,
         revision=REVISION if of.spec.template is TEMPLATE else revision_of(of.spec),
         eligibility_rules=EligibilityRules(
-            of.spec.template, gate_of(of.metadata, of.spec), drainer_of(of.metadata, of.spec)
+            of.spec.template,
+            gate_of(of.metadata, of.spec),
+            drainer_of(of.metadata, of.spec),
+            of.spec.health_conditions,
         ),
         nodes={n.name: n for n in nodes},
         pods=index,

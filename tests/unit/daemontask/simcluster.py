@@ -60,6 +60,7 @@ class SimCluster:
         self.unequal: list[tuple[Plan, Plan]] = []  # plans that remembering changed, and what they should be
         self.nodes: dict[str, WireNode] = {}
         self.ahead: dict[str, float] = {}  # node name -> how many seconds its kubelet's clock is ahead
+        self.conditions: dict[str, dict[str, tuple[str, float]]] = {}  # node UID -> type -> (status, since)
         self.pods: dict[str, WirePod] = {}
         self.configmaps: dict[str, WireConfigMap] = {}
         self.node_log: list[Change] = []
@@ -103,6 +104,12 @@ class SimCluster:
 
     def set_ready(self, name: str, ready: bool) -> None:
         self._set_node(self.nodes[name], boot_id=self.record(self.nodes[name]).boot_id, ready=ready)
+
+    def set_condition(self, name: str, kind: str, status: str) -> None:
+        """A problem detector reports a condition."""
+        self.conditions.setdefault(self.nodes[name].metadata.uid, {})[kind] = status, self.clock.now
+        found = self.record(self.nodes[name])
+        self._set_node(self.nodes[name], boot_id=found.boot_id, ready=found.ready)
 
     def collect(self) -> None:
         """The Pod garbage collector: Pods bound to nodes that are gone."""
@@ -414,7 +421,11 @@ class SimCluster:
                     "type": "Ready",
                     "status": "True" if ready else "False",
                     "lastTransitionTime": format_time(since),
-                }
+                },
+                *(
+                    {"type": kind, "status": state, "lastTransitionTime": format_time(at)}
+                    for kind, (state, at) in self.conditions.get(node.metadata.uid, {}).items()
+                ),
             ],
             "nodeInfo": {"bootID": boot_id},
         }

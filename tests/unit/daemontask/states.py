@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.daemontask import Budget, FailurePolicy, Status
+from caretaker.api.daemontask import Budget, FailurePolicy, Rollout, Status
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.decision import WriteRefusal
@@ -21,6 +21,7 @@ from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, tas
 A, B = node("a"), node("b")
 NOT_READY = node("c", ready=False)
 WELL = Outcome()
+TIMED = Status(current_revision=REVISION, rollout=Rollout(start_time=format_time(NOW - 3600)))
 
 
 def status(of: Snapshot, outcome: Outcome = WELL) -> Status:
@@ -163,6 +164,20 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         WELL,
         "ProgressDeadlineExceeded",
         {"Stalled": "ProgressDeadlineExceeded"},
+    ),
+    "a rollout whose deadline is over stalls": (
+        snapshot(
+            task(rollout_deadline_seconds=3600, parallelism=1, status=TIMED), [A, B], entries={"a": entry(A)}
+        ),
+        WELL,
+        "RolloutDeadlineExceeded",
+        {"Stalled": "RolloutDeadlineExceeded"},
+    ),
+    "a run goes on after the deadline": (
+        snapshot(task(rollout_deadline_seconds=3600, status=TIMED), [A, B], [pod(A)]),
+        WELL,
+        "RolloutDeadlineExceeded",
+        {"Reconciling": "RollingOut"},
     ),
     "a task that waits for its first tick is current": (
         snapshot(task(schedule="0 3 * * *"), [A]),

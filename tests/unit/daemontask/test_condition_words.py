@@ -102,6 +102,24 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
         SAME,
         "",
     ),
+    "a rollout whose deadline is over stalls": (
+        (
+            "rolloutDeadlineSeconds (3600 s) are over and 1 node(s) start nothing more, first b; "
+            "1 of 2 nodes succeeded, 1 pending; annotate caretaker.dev/resume-at with the current time, or "
+            "raise spec.rolloutDeadlineSeconds"
+        ),
+        SAME,
+        "",
+    ),
+    "a run goes on after the deadline": (
+        (
+            "rolloutDeadlineSeconds (3600 s) are over and 1 node(s) start nothing more, first b; "
+            "0 of 2 nodes succeeded, 1 active, 1 pending; annotate caretaker.dev/resume-at with the current "
+            "time, or raise spec.rolloutDeadlineSeconds"
+        ),
+        SAME,
+        "",
+    ),
     "a task that waits for its first tick is current": (
         "first run at 1970-01-13T03:00:00Z; 0 of 1 nodes succeeded, 1 pending",
         "first run at 1970-01-13T03:00:00Z",
@@ -166,7 +184,7 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
     "a lost node pauses": (
         (
             "more nodes failed than failurePolicy.maxFailedNodes allows; 1 of 2 nodes succeeded, "
-            "1 blocked; 1 node(s) count as failed, NotReady or blocked since their run, first d; "
+            "1 blocked; 1 node(s) count as failed, NotReady, unhealthy or blocked since their run, first d; "
             "edit the task, or annotate caretaker.dev/resume-at with the current time"
         ),
         (
@@ -177,7 +195,7 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "a lost node fails the task": (
         (
-            "1 of 2 nodes succeeded, 1 blocked; 1 node(s) count as failed, NotReady or blocked "
+            "1 of 2 nodes succeeded, 1 blocked; 1 node(s) count as failed, NotReady, unhealthy or blocked "
             "since their run, first d"
         ),
         "nothing is started: the task has failed; edit it or run it again",

@@ -8,6 +8,7 @@ import pytest
 from caretaker.api import names
 from caretaker.api.daemontask import FailureRule, OnExitCodes, OnPodCondition, PodFailurePolicy
 from caretaker.api.objects import ContainerEnd, Node, Pod
+from caretaker.api.times import past
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pod_failure_policy import (
     MAX_DISRUPTIONS,
@@ -15,7 +16,6 @@ from caretaker.daemontask.pod_failure_policy import (
     REBOOT_WINDOW,
     absorb_own_reboot,
     entry_for,
-    past,
     reboot_loop,
 )
 from caretaker.daemontask.pods import run_key

@@ -56,6 +56,7 @@ ADVICE: Final = {
     Reason.LEDGER_CORRUPT: "the nodes named run again by themselves; edit no ledger ConfigMap",
     Reason.NAME_CONFLICT: "delete the Pod that is named if it is not needed",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "see the waiting nodes below: image, room on the node, readiness",
+    Reason.ROLLOUT_DEADLINE_EXCEEDED: "caretaker resume {name}, or raise spec.rolloutDeadlineSeconds",
     Reason.LEDGER_WRITE_REFUSED: "see to the quota, policy or ConfigMap that is named; it is tried again",
     Reason.POD_CREATION_REFUSED: "raise the quota or satisfy the policy; it is tried again by itself",
     Reason.POD_DELETION_REFUSED: "let the policy or webhook named let go of the Pod; it is tried again",
@@ -117,8 +118,8 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
 
 
 def calendar_json(forecast: Forecast) -> dict[str, Any]:
-    """The schedule, None of a task without one, and the budget that limits the task now. Times are RFC 3339
-    or None."""
+    """The schedule, None of a task without one, the budget that limits the task now, and the deadline of the
+    rollout. Times are RFC 3339 or None."""
     spec, tick, budget = forecast.snapshot.task.spec, forecast.plan.tick, forecast.room.budget
     schedule = {
         "schedule": spec.schedule,
@@ -129,6 +130,7 @@ def calendar_json(forecast: Forecast) -> dict[str, Any]:
     return {
         "schedule": None if spec.schedule is None else schedule,
         "budget": None if budget is None else {"nodes": budget.nodes, "until": _time(budget.until)},
+        "rolloutDeadline": None if forecast.deadline is None else _time(forecast.deadline.at),
     }
 
 
@@ -163,7 +165,7 @@ def as_text(forecast: Forecast, wide: bool) -> list[str]:
 
 
 def calendar_lines(forecast: Forecast) -> list[str]:
-    """A line about the schedule, and one about the budget that limits the task now."""
+    """A line each about the schedule, the budget that limits the task now, the deadline of the rollout."""
     spec, tick, now = forecast.snapshot.task.spec, forecast.plan.tick, forecast.snapshot.now
     lines = []
     if spec.schedule is not None:
@@ -172,6 +174,9 @@ def calendar_lines(forecast: Forecast) -> list[str]:
         lines.append(f"schedule {spec.schedule} ({spec.time_zone}): {last}; {then}")
     if forecast.room.budget is not None:
         lines.append(allowed_words(forecast.room.budget))
+    if (deadline := forecast.deadline) is not None:
+        then = f"{age(now - deadline.at)} ago" if deadline.passed else f"in {age(deadline.at - now)}"
+        lines.append(f"deadline of the rollout: {format_time(deadline.at)}, {then}")
     return lines
 
 

@@ -12,9 +12,10 @@ import msgspec
 
 from caretaker.api import names
 from caretaker.api.hashing import h10
-from caretaker.api.objects import WireCondition, WireMeta
+from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec
 from caretaker.api.template import wrong_type
+from caretaker.api.wire_conditions import WireCondition
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.s3refresh.debounce import UNKNOWN, Claim

@@ -1,0 +1,38 @@
+"""Conditions of Nodes and Pods as the API server sends them, and the part of a Node's that planners read.
+
+Pure data. Heartbeats, reasons and messages of a Node are left out: a report that repeats the last one makes
+an equal record.
+"""
+
+from collections.abc import Iterable
+from sys import intern
+from typing import Final
+
+import msgspec
+
+from caretaker.api.times import parse_time
+
+NodeCondition = tuple[str, str, float]  # type, status, lastTransitionTime in seconds since the epoch
+
+_TYPE: Final = 316  # characters of a condition's type, by the API's rule
+
+
+class WireCondition(msgspec.Struct, rename="camel"):
+    """metav1.Condition and its older kin."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+def node_conditions(found: Iterable[WireCondition]) -> tuple[NodeCondition, ...]:
+    """The conditions of a Node. Types and statuses are the same on every node, and kept once."""
+    return tuple(
+        [
+            (intern(one.type), intern(one.status), parse_time(one.last_transition_time) or 0.0)
+            for one in found
+            if len(one.type) <= _TYPE
+        ]
+    )

@@ -1,0 +1,86 @@
+"""The deadline of a rollout, spec.rolloutDeadlineSeconds: its clock, and the starts that it cuts off.
+
+Pure. After the deadline no node begins the run and none retries it, until the next rollout (a revision, a
+tick, a re-run of all nodes), a resume or an edit of the deadline. These are no part of the rollout: nodes
+that have joined since it began, reboots, re-runs of single nodes, and all that follows once every node has
+ended.
+"""
+
+import math
+
+from caretaker.api import conditions as c
+from caretaker.api.conditions import Reason
+from caretaker.api.objects import Node
+from caretaker.api.times import format_time, parse_time
+from caretaker.daemontask import ticks
+from caretaker.daemontask.annotation_requests import AnnotationRequests
+from caretaker.daemontask.decision import Deadline, Decision, DecisionInput
+from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.pod_failure_policy import NODE_REBOOT
+from caretaker.daemontask.rollout import covers, name_of
+from caretaker.daemontask.run_triggers import RETRY
+from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.ticks import Tick
+
+
+def began_at(snapshot: Snapshot, requests: AnnotationRequests, tick: int) -> float:
+    """When the clock of the rollout of this tick began: with the tick, or when the revision, the re-run or
+    the resume was first seen, in whole seconds. status.rollout.startTime has it from the next write on."""
+    task, now = snapshot.task, float(math.floor(snapshot.now))
+    was, stored = task.status.rollout, ticks.stored(task)
+    resumed = c.find(task.status.conditions, c.SUSPENDED) is not None and not task.spec.suspend
+    if was is None or task.status.current_revision != snapshot.revision or resumed:
+        return now
+    asked = requests.rerun_at > (was.rerun_at or "")
+    if asked or math.floor(requests.resume_at) > (parse_time(was.resume_at) or 0.0):
+        return now
+    if tick != stored:
+        return min(float(tick), now)
+    known = parse_time(was.start_time)
+    if known is None:  # the deadline was given later: the rollout began with its first Pod, tick or re-run
+        times = (parse_time(task.status.start_time), float(stored), parse_time(was.rerun_at))
+        known = max([at for at in times if at], default=now)
+    return min(known, now)
+
+
+def deadline_of(snapshot: Snapshot, requests: AnnotationRequests, inputs: DecisionInput) -> Deadline | None:
+    """The deadline that counts now. There is none before the first tick, while the task is suspended, and
+    after every node has ended."""
+    seconds, finished = snapshot.task.spec.rollout_deadline_seconds, snapshot.task.status.finished_rollout
+    if seconds is None or snapshot.task.spec.suspend or inputs.awaited:
+        return None
+    if covers(finished, name_of(inputs, inputs.tick), inputs.now):
+        return None
+    began = began_at(snapshot, requests, inputs.tick)
+    return Deadline(began, began + seconds, snapshot.now >= began + seconds)
+
+
+def start_time(snapshot: Snapshot, requests: AnnotationRequests, tick: Tick) -> str | None:
+    """status.rollout.startTime."""
+    if snapshot.task.spec.rollout_deadline_seconds is None:
+        return None
+    return format_time(began_at(snapshot, requests, tick.last))
+
+
+def binds(inputs: DecisionInput, node: Node, answered: str) -> bool:
+    """Whether the deadline has passed for the node. `answered`: the re-run that its last run was for."""
+    deadline = inputs.deadline
+    if deadline is None or not deadline.passed or node.created > deadline.began:
+        return False
+    return inputs.rerun_nodes.get(node.name, "") <= max(inputs.rerun_at, answered)
+
+
+def is_cut_off(inputs: DecisionInput, node: Node, entry: Entry | None, trigger: str) -> bool:
+    """Whether the deadline keeps the node from the run that it needs. An attempt that began after the
+    deadline was no part of the rollout, and so its retries are none."""
+    if not binds(inputs, node, entry.nonce if entry is not None else ""):
+        return False
+    if trigger == RETRY and entry is not None and inputs.deadline is not None:
+        return entry.started_at < inputs.deadline.at
+    return trigger != NODE_REBOOT
+
+
+def cut_off(entry: Entry | None) -> Decision:
+    """The decision about a node that the deadline keeps from its run. It holds no slot: its run is over."""
+    last = f"{entry.reason}: {entry.message}" if entry is not None and entry.result == RETRY else ""
+    return Decision("pending", Reason.ROLLOUT_DEADLINE_EXCEEDED, last, overdue=True)

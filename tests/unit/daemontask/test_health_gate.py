@@ -1,0 +1,279 @@
+"""Conditions of nodes as a gate: which nodes wait, and how far a run that breaks its nodes reaches."""
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from caretaker.api.daemontask import FailurePolicy
+from caretaker.api.health_gate import HealthCondition, HealthGate
+from caretaker.api.objects import Node, Pod, WireNode
+from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.node_health import NodeHealth, health_of
+from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
+from caretaker.daemontask.task_state import SpecCache
+from caretaker.daemontask.watch_handlers import WatchHandlers
+from caretaker.kube.store import Store
+from caretaker.runtime.work_queue import Key
+from unit.daemontask.build import NOW, UID, entry, node, planned, snapshot, started, states, task
+from unit.daemontask.simworld import Make
+from unit.daemontask.test_blast_radius import PAUSE, Rollout
+
+DEADLOCK = HealthCondition("KernelDeadlock")
+CNI = HealthCondition("NetworkReady", "True")
+GATE = HealthGate((DEADLOCK, CNI))
+KEY = Key("DaemonTask", "default", "task")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "healthy"),
+    [
+        pytest.param((), True, id="a condition that the node does not have is healthy"),
+        pytest.param((("KernelDeadlock", "False", 1.0),), True, id="False is healthy by default"),
+        pytest.param((("KernelDeadlock", "True", 1.0),), False, id="True is not"),
+        pytest.param((("KernelDeadlock", "Unknown", 1.0),), False, id="nor is Unknown"),
+        pytest.param((("NetworkReady", "True", 1.0),), True, id="the listed status is healthy"),
+        pytest.param((("NetworkReady", "False", 1.0),), False, id="another one is not"),
+        pytest.param((("NetworkReady", "Unknown", 1.0),), False, id="Unknown never is"),
+        pytest.param(
+            (("DiskPressure", "True", 1.0),), True, id="a condition that is not listed does not count"
+        ),
+    ],
+)
+def test_a_node_starts_a_run_only_with_every_listed_condition_healthy(
+    conditions: tuple[Any, ...], healthy: bool
+) -> None:
+    result = planned(task(health_gate=GATE, parallelism=1), [node("a", conditions=conditions)])
+    assert (started(result), states(result)) == ((["a"], {"pending": 1}) if healthy else ([], {"blocked": 1}))
+    assert not result.nodes.holders
+    assert health_of(node("a", conditions=conditions), GATE.conditions, NOW).healthy == healthy
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        pytest.param(node(), NodeHealth(True, NOW - 86400), id="Ready, without a condition"),
+        pytest.param(
+            node(conditions=(("KernelDeadlock", "False", NOW - 5),)),
+            NodeHealth(True, NOW - 5),
+            id="healthy since the last fault ended",
+        ),
+        pytest.param(
+            node(conditions=(("KernelDeadlock", "True", NOW - 5), ("NetworkReady", "False", NOW - 9))),
+            NodeHealth(False, NOW - 9, "the node's condition KernelDeadlock is True"),
+            id="broken since the first fault",
+        ),
+        pytest.param(
+            node(ready=False, ready_since=NOW - 3, conditions=(("KernelDeadlock", "True", NOW - 5),)),
+            NodeHealth(False, NOW - 5),
+            id="a fault and NotReady",
+        ),
+        pytest.param(
+            node(conditions=(("KernelDeadlock", "True", NOW + 5),)),
+            NodeHealth(False, 0.0, "the node's condition KernelDeadlock is True"),
+            id="a time ahead is of a wrong clock",
+        ),
+        pytest.param(
+            node(conditions=(("Other", "True", NOW - 1),)),
+            NodeHealth(True, NOW - 86400),
+            id="another condition",
+        ),
+    ],
+)
+def test_since_when_a_node_is_healthy_or_not(of: Node, expected: NodeHealth) -> None:
+    assert health_of(of, GATE.conditions, NOW) == expected
+
+
+def test_a_node_without_a_gate_is_healthy_while_it_is_ready() -> None:
+    sick = (("KernelDeadlock", "True", NOW - 5),)
+    assert health_of(node(conditions=sick), (), NOW) == NodeHealth(True, NOW - 86400)
+    assert started(planned(task(), [node("a", conditions=sick)])) == ["a"]
+
+
+def test_status_has_how_many_nodes_wait_and_for_which_condition() -> None:
+    nodes = [
+        node("a", conditions=(("KernelDeadlock", "True", NOW - 60),)),
+        node("b", conditions=(("KernelDeadlock", "Unknown", NOW - 60), ("NetworkReady", "False", NOW - 30))),
+        node("c", conditions=(("NetworkReady", "False", NOW - 30),)),
+        node("d"),
+    ]
+    seen = snapshot(task(health_gate=GATE, parallelism=1), nodes, entries={"d": entry(node("d"))})
+    status = status_of(seen, planned(seen.task, nodes, entries={"d": entry(node("d"))}), Outcome())
+    ready = next(one for one in status.conditions if one.type == "Ready")
+    assert "3 node(s) wait for healthGate: KernelDeadlock on 2, NetworkReady on 1" in ready.message
+    assert [(one.node_name, one.reason, one.message) for one in status.blocked_nodes] == [
+        ("a", "NodeUnhealthy", "the node's condition KernelDeadlock is True"),
+        (
+            "b",
+            "NodeUnhealthy",
+            "the node's condition KernelDeadlock is Unknown; the node's condition NetworkReady is False",
+        ),
+        ("c", "NodeUnhealthy", "the node's condition NetworkReady is False"),
+    ]
+    assert status.slots is not None
+    assert status.slots.held == 0
+
+
+def test_a_toleration_of_anything_does_not_open_the_gate() -> None:
+    template = {"spec": {"containers": [{"name": "main"}], "tolerations": [{"operator": "Exists"}]}}
+    rules = EligibilityRules(template, health=GATE.conditions)
+    found = rules.check(node("a", ready=False, conditions=(("KernelDeadlock", "True", 7.0),)))
+    assert (found.kind, found.reason, found.since) == ("blocked", "NodeUnhealthy", 7.0)
+
+
+# ---------------------------------------------------------------- blast radius
+
+
+class Breaking(Rollout):
+    """A run that succeeds, and makes a listed condition unhealthy `after` seconds later, on every node."""
+
+    def __init__(self, count: int, after: float, **spec: Any) -> None:
+        super().__init__(count, 2, frozenset(), health_gate=GATE, **spec)
+        self.after = after
+
+    def let_pass(self, seconds: float) -> None:
+        super().let_pass(seconds)
+        for name, found in self.pods.items():
+            if found.terminal and not self.nodes[name].conditions and self.now >= found.finished + self.after:
+                broken = (("KernelDeadlock", "True", self.now),)
+                self.nodes[name] = msgspec.structs.replace(self.nodes[name], conditions=broken)
+
+
+@pytest.mark.parametrize("after", [0, 20])
+@pytest.mark.parametrize("action", ["Pause", "Fail"])
+def test_a_run_that_breaks_every_node_reaches_no_more_nodes_than_run_at_once(after: int, action: Any) -> None:
+    policy = FailurePolicy(0, action)
+    rollout = Breaking(30, after, parallelism=3, min_success_seconds=60, failure_policy=policy)
+    rollout.roll_on(24 * 3600, step=15)
+    assert rollout.ready == ("Paused" if action == "Pause" else "NodesFailed")
+    assert len(rollout.hit) == 3
+    message = rollout.status.conditions[0].message
+    assert "3 node(s) count as failed, NotReady, unhealthy or blocked since their run" in message
+
+
+def test_without_a_failure_policy_a_broken_node_keeps_its_slot_for_the_progress_deadline() -> None:
+    rollout = Breaking(30, 20, parallelism=3, min_success_seconds=60, progress_deadline_seconds=600)
+    rollout.roll_on(655, step=5)
+    assert len(rollout.hit) == 3
+    rollout.roll_on(60, step=5)
+    assert len(rollout.hit) == 6
+
+
+def test_a_node_that_breaks_after_its_min_success_seconds_does_not_count() -> None:
+    spec = {"parallelism": 2, "min_success_seconds": 60, "progress_deadline_seconds": 300}
+    rollout = Breaking(6, 100, **spec, failure_policy=PAUSE)
+    rollout.roll_on(1500, step=10)
+    assert (rollout.ready, len(rollout.hit)) == ("Succeeded", 6)
+
+
+def test_a_repaired_node_is_watched_again_and_then_lets_the_next_one_go() -> None:
+    rollout = Breaking(4, 20, parallelism=1, min_success_seconds=60, failure_policy=PAUSE)
+    rollout.roll_on(120, step=5)
+    (first,) = rollout.hit
+    repaired = (("KernelDeadlock", "False", rollout.now),)
+    rollout.nodes[first] = msgspec.structs.replace(rollout.nodes[first], conditions=repaired)
+    rollout.roll_on(59, step=5)
+    assert len(rollout.hit) == 1
+    rollout.roll_on(10, step=5)
+    assert len(rollout.hit) == 2
+
+
+def test_a_node_whose_run_was_disrupted_and_broke_it_keeps_its_slot_and_counts() -> None:
+    """Evicted for the disk that it filled."""
+    broken = node("a", conditions=(("KernelDeadlock", "True", NOW - 10),))
+    disrupted = entry(broken, "Retry", disruptions=1, finished_at=int(NOW - 20), started_at=int(NOW - 60))
+    of = task(health_gate=GATE, parallelism=1, failure_policy=PAUSE)
+    early = planned(of, [broken, node("b")], entries={"a": disrupted})
+    assert ([one.node.name for one in early.nodes.holders], started(early)) == (["a"], [])
+    late = planned(of, [broken, node("b")], entries={"a": disrupted}, now=NOW + 1800)
+    assert (late.hold, started(late)) == ("Paused", [])
+
+
+def test_operators_start_nothing_on_nodes_that_earlier_runs_have_broken(make: Make) -> None:
+    """Two operators, their watches and a cluster in memory: no judge sees a run beyond the slot."""
+    gate = {"conditions": [{"type": "KernelDeadlock"}]}
+    spec = {"parallelism": 1, "minSuccessSeconds": 60, "failurePolicy": {"action": "Pause"}}
+    world = make(healthGate=gate, rerunOn=["TemplateChange"], **spec)
+    ran: set[str] = set()
+    for _ in range(200):
+        world.whole_pass(0)
+        world.run_pods()
+        for name in set(world.cluster.entries()) - ran:
+            ran.add(name)
+            world.cluster.set_condition(name, "KernelDeadlock", "True")
+        world.clock.now += 20
+    assert len(ran) == 1
+    for name in ran:
+        world.cluster.set_condition(name, "KernelDeadlock", "False")
+    world.cluster.annotate("caretaker.dev/resume-at", "2100-01-01T00:00:00Z")
+    for _ in range(10):
+        world.whole_pass(0)
+        world.run_pods()
+        world.clock.now += 20
+    assert set(world.cluster.entries()) == set(world.cluster.nodes)
+
+
+# ---------------------------------------------------------------- events of nodes
+
+
+def wire(heartbeat: str, *conditions: tuple[str, str]) -> WireNode:
+    told = [
+        {"type": kind, "status": status, "lastHeartbeatTime": heartbeat, "message": heartbeat}
+        | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for kind, status in (("Ready", "True"), *conditions)
+    ]
+    return msgspec.convert({"metadata": {"name": "a", "uid": "u"}, "status": {"conditions": told}}, WireNode)
+
+
+def test_a_heartbeat_changes_no_record() -> None:
+    conditions = (("KernelDeadlock", "False"), ("DiskPressure", "False"))
+    before, after = (wire(at, *conditions).record() for at in ("10:00", "10:05"))
+    assert before == after
+    assert [one[:2] for one in before.conditions] == list(conditions)
+    assert before != wire("10:05", ("KernelDeadlock", "True"), ("DiskPressure", "False")).record()
+
+
+@pytest.mark.parametrize(
+    ("gate", "changes", "passes"),
+    [
+        pytest.param((DEADLOCK,), {"KernelDeadlock": "True"}, 1, id="a listed condition brings a pass"),
+        pytest.param((DEADLOCK,), {"DiskPressure": "True"}, 0, id="another one does not"),
+        pytest.param((), {"KernelDeadlock": "True"}, 0, id="nor does any without a gate"),
+    ],
+)
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_which_conditions_bring_a_pass(
+    gate: tuple[HealthCondition, ...], changes: dict[str, str], passes: int, cordoned: bool
+) -> None:
+    nodes, keys = Store[Node](), list[Key]()
+    handlers = WatchHandlers(nodes, Store[Pod](), lambda key, **_: keys.append(key))
+    rules = EligibilityRules({"spec": {}}, health=gate)
+    handlers.task_states.of(KEY, UID).spec = SpecCache(revision="r", rules=rules)
+    plain = {"KernelDeadlock": "False", "DiskPressure": "False"}
+    for version, found in enumerate((plain, {**plain, **changes}), start=5):
+        told = tuple((kind, status, 1.0) for kind, status in found.items())
+        nodes.apply(node("a", unschedulable=cordoned, conditions=told), version)
+        if version == 5:
+            keys.clear()
+    assert keys == [KEY] * passes
+
+
+def test_a_condition_is_dated_to_when_it_was_seen_to_change() -> None:
+    """A detector whose clock is years off neither excuses a run nor blames it."""
+    nodes = Store[Node]()
+    handlers = WatchHandlers(nodes, Store[Pod](), lambda *_, **__: None)
+    began = time.time()
+    for version, (status, told) in enumerate(
+        (("False", began + 9e8), ("True", began + 9e8), ("True", began + 9e8)), start=5
+    ):
+        nodes.apply(
+            node("a", labels={str(version): ""}, conditions=(("KernelDeadlock", status, told),)), version
+        )
+        (found,) = handlers.nodes["a"].conditions
+        assert found[:2] == ("KernelDeadlock", status)
+        assert began <= found[2] <= time.time()
+    close = time.time() - 10
+    nodes.apply(node("a", conditions=(("KernelDeadlock", "False", close),)), 9)
+    assert handlers.nodes["a"].conditions == (("KernelDeadlock", "False", close),)
