@@ -124,6 +124,12 @@ class Budget(Wire, frozen=True):
     duration: str | None = None  # of the window that each tick opens
 
 
+class DependsOn(Wire, frozen=True):
+    """A DaemonTask of the same namespace that has to succeed on a node first."""
+
+    name: str
+
+
 class NodeGate(Wire, frozen=True):
     """The task removes its taint from the nodes that it has succeeded on. No field yet."""
 
@@ -187,6 +193,7 @@ class Spec(Wire, frozen=True):
     results: tuple[Result, ...] = ()
     node_gate: NodeGate | None = None
     drain: Drain | None = None
+    depends_on: tuple[DependsOn, ...] = ()
 
     @property
     def at_most_once(self) -> bool:

@@ -77,7 +77,14 @@ def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) 
         return not decision.slot
     if drain.on_failure == "KeepCordoned" and _has_failed(entry):
         return False  # only a success shows that the node is whole
-    if decision.state == "failed" or hold or snapshot.cordons.denied or (gated and not decision.failing):
+    ordered = decision.reason == Reason.AWAITING_DEPENDENCY  # the other task may have to run there first
+    if (
+        decision.state == "failed"
+        or ordered
+        or hold
+        or snapshot.cordons.denied
+        or (gated and not decision.failing)
+    ):
         return True
     # One that is NotReady for long has not begun: it gives its slot back.
     late = decision.since + snapshot.task.spec.progress_deadline_seconds

@@ -47,8 +47,18 @@ class StatusInput(msgspec.Struct, frozen=True):
     def busy(self) -> bool:
         """Whether the rollout still makes progress by itself."""
         launch = self.plan.launch
-        waiting = self.pending > 0 and not (self.plan.hold or launch.jammed or launch.in_vain)
+        waiting = self.pending > self.ordered and not (self.plan.hold or launch.jammed or launch.in_vain)
         return self.active > len(self.plan.nodes.stuck) or waiting
+
+    @property
+    def ordered(self) -> int:
+        """Nodes that wait for another task."""
+        return sum(self.plan.nodes.ordered.values())
+
+    @property
+    def waits_for_tasks(self) -> bool:
+        """Whether all that is left to do waits for other tasks."""
+        return not self.active and 0 < self.pending == self.ordered
 
     @property
     def waits_for_tick(self) -> bool:
