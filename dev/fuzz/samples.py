@@ -125,6 +125,7 @@ TASK: Final = {
     },
     "failurePolicy": {"maxFailedNodes": "5%", "action": "Pause"},
     "results": [{"name": "diskUsed", "type": "Number", "unit": "%"}],
+    "dependsOn": [{"name": "first"}],
 }
 # For planners: their nodes are selected, so that there is something to plan.
 EVERY_NODE: Final = {

@@ -196,6 +196,15 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         "RollingOut",
         {"Reconciling": "RollingOut"},
     ),
+    "a retry is to come while a node waits for another task": (
+        ordered(
+            Dependency("first", progress(waiting=[A], done=[B, C])),
+            entries={"b": entry(B, "Retry", attempts=1, finished_at=int(NOW - 1)), "c": entry(C)},
+        ),
+        WELL,
+        "RollingOut",
+        {"Reconciling": "RollingOut"},
+    ),
     "tasks that depend on each other stall": (
         ordered(Dependency("first", progress(waiting=[A, B, C])), circle=("task", "first", "task")),
         WELL,

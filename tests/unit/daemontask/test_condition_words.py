@@ -124,6 +124,11 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
         SAME,
         "",
     ),
+    "a retry is to come while a node waits for another task": (
+        "1 of 3 nodes succeeded, 2 pending; 1 node(s) wait for DaemonTask first",
+        SAME,
+        "",
+    ),
     "tasks that depend on each other stall": (
         "tasks depend on each other: task -> first -> task; nothing is started until an entry of "
         "spec.dependsOn is removed; 0 of 3 nodes succeeded, 3 pending; 3 node(s) wait for DaemonTask first",

@@ -11,6 +11,7 @@ from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import Budget, DependsOn, Drain, ObservedSchedule, Status
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
+from caretaker.daemontask.decision import DrainView
 from caretaker.daemontask.dependencies import (
     Dependencies,
     Dependency,
@@ -179,6 +180,14 @@ def test_every_dependency_counts_and_a_failure_is_named_first() -> None:
             id="a run of another template waits",
         ),
         pytest.param(
+            A,
+            {"rerun_on": ()},
+            [],
+            {"a": entry(A, "Retry", revision="old", **AGAIN)},
+            [],
+            id="a retry that is the first run of its template waits",
+        ),
+        pytest.param(
             REBOOTED,
             {"rerun_on": ("TemplateChange", "NodeReboot")},
             [],
@@ -207,6 +216,13 @@ def test_a_node_that_failed_and_waits_for_the_run_of_a_reboot_keeps_its_slot() -
     assert [report.node.name for report in made.nodes.holders] == ["a"]
 
 
+def test_a_node_that_waits_with_its_slot_leaves_another_one_its_retry() -> None:
+    spec: dict[str, Any] = {"rerun_on": ("TemplateChange", "NodeReboot"), "parallelism": 1}
+    entries = {"a": entry(A, "Retry", **AGAIN), "b": entry(B, "Retry", **AGAIN)}
+    made = planned(task(**spec), [REBOOTED, B], [], entries, **waiting(progress(waiting=[A], done=[B])))
+    assert started(made) == ["b"]
+
+
 def test_an_active_pod_makes_way_only_for_a_run_that_may_start() -> None:
     of = task(concurrency_policy="Replace")
     old = pod(A, revision="old")
@@ -229,6 +245,18 @@ def test_a_cordoned_node_is_given_back_where_its_run_has_to_wait() -> None:
     # One whose run has begun is drained again for its retry.
     again = {"a": entry(A, "Retry", **AGAIN)}
     assert planned(of, [MINE], [], again, **waiting(progress(waiting=[A]))).releases == ()
+
+
+def test_a_drain_under_way_ends_where_the_run_has_to_wait() -> None:
+    of = task(drain=Drain(), parallelism=1)
+    (report,) = planned(of, [MINE], **waiting(progress(done=[A]))).launch.drains
+    view = DrainView(MINE.cordon, report.decision.drain, NOW - 9, NOW - 1, NOW + 5, message="Pod x stays")
+    drains = {A.uid: view}
+    assert states(planned(of, [MINE], drains=drains, **waiting(progress(done=[A])))) == {"active": 1}
+    made = planned(of, [MINE], drains=drains, **waiting(progress(waiting=[A])))
+    assert states(made) == {"pending": 1}
+    assert made.releases == (MINE,)
+    assert [one.decision.drain for one in made.nodes.marked] == [""]
 
 
 def test_a_node_that_has_to_stay_cordoned_stays_so() -> None:
