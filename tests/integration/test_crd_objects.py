@@ -52,6 +52,7 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(task(), id="the smallest spec"),
         pytest.param(task(parallelism=1), id="one node at a time"),
         pytest.param(task(nodeGate={}), id="a gate"),
+        pytest.param(task(dependsOn=[{"name": "u"}, {"name": "v"}]), id="tasks that come first"),
         pytest.param(task(drain={}, parallelism="1%"), id="a drain"),
         pytest.param(
             task(
