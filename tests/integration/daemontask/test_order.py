@@ -187,6 +187,15 @@ async def test_tasks_that_depend_on_each_other_are_reported_and_others_go_on(wor
     assert [pod.split("-")[0] for _, pod in world.kubelet.ran] == ["other", "first", "second"]
 
 
+async def test_a_task_that_runs_on_no_node_is_named(world: World) -> None:
+    await world.join(1)
+    queue = "https://sqs.eu-west-1.amazonaws.com/000000000000/none"
+    ecs = {"aws": {"region": "eu-west-1"}, "service": "agent", "events": {"sqsQueueURL": queue}}
+    second = await second_task(world)
+    await world.create("first", {"ecs": ecs})
+    await says(second, "1 node(s) wait for DaemonTask first, which has spec.ecs and runs on no node", "False")
+
+
 async def test_the_example_is_accepted_and_runs_in_order(world: World, admin: Admin) -> None:
     text = (CHECKOUT / "examples" / "ordered-tasks.yaml").read_text()
     specs = [manifests.load(part) for part in text.split("\n---\n")]
