@@ -127,6 +127,7 @@ TASK: Final = {
     "results": [{"name": "diskUsed", "type": "Number", "unit": "%"}],
     "healthGate": {"conditions": [{"type": "KernelDeadlock", "status": "False"}]},
     "rolloutDeadlineSeconds": 3600,
+    "dependsOn": [{"name": "first"}],
 }
 # For planners: their nodes are selected, so that there is something to plan.
 EVERY_NODE: Final = {

@@ -320,6 +320,33 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             id="a failure action that does not exist",
         ),
         pytest.param(
+            task(dependsOn=[{"name": "t"}]),
+            "spec.dependsOn",
+            "must not name the task itself",
+            id="a task that waits for itself",
+        ),
+        pytest.param(
+            task(dependsOn=[{"name": f"a{i}"} for i in range(9)]),
+            "spec.dependsOn",
+            "must have at most 8 items",
+            id="nine tasks to wait for",
+        ),
+        pytest.param(
+            task(dependsOn=[{"name": "a"}, {"name": "a"}]),
+            "spec.dependsOn[1]",
+            "Duplicate value",
+            id="the same task to wait for twice",
+        ),
+        pytest.param(
+            task(dependsOn=[{}]), "spec.dependsOn[0].name", "Required value", id="no task to wait for"
+        ),
+        pytest.param(
+            task(dependsOn=[{"name": "a" * 64}]),
+            "spec.dependsOn[0].name",
+            "Too long: may not be more than 63",
+            id="a task of a name that no task has",
+        ),
+        pytest.param(
             task(drain={}), "spec.parallelism", "spec.drain needs spec.parallelism", id="a drain of all nodes"
         ),
         pytest.param(

@@ -111,6 +111,7 @@ def aws(**fields: Any) -> Spec:
                 {"healthGate": {"conditions": [{"type": "DiskPressure"}]}},
                 {"rolloutDeadlineSeconds": 60},
                 {"drain": {}},
+                {"dependsOn": [{"name": "x"}]},
                 {"podFailurePolicy": {"rules": []}},
             )
         ),

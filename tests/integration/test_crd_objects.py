@@ -58,6 +58,7 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             id="conditions of nodes",
         ),
         pytest.param(task(rolloutDeadlineSeconds=2592000), id="a rollout of thirty days"),
+        pytest.param(task(dependsOn=[{"name": "u"}, {"name": "v"}]), id="tasks that come first"),
         pytest.param(task(drain={}, parallelism="1%"), id="a drain"),
         pytest.param(
             task(

@@ -66,6 +66,8 @@ class Reason:
     SUSPENDED: Final = "Suspended"
     AWAITING_SCHEDULE: Final = "AwaitingSchedule"
     HELD_BY_BUDGET: Final = "HeldByBudget"
+    AWAITING_DEPENDENCY: Final = "AwaitingDependency"
+    DEPENDENCY_CYCLE: Final = "DependencyCycle"
     LARGE_PODS: Final = "LargePods"
     INVALID_SPEC: Final = "InvalidSpec"
     ACCEPTED: Final = "Accepted"

@@ -125,6 +125,12 @@ class Budget(Wire, frozen=True):
     duration: str | None = None  # of the window that each tick opens
 
 
+class DependsOn(Wire, frozen=True):
+    """A DaemonTask of the same namespace that has to succeed on a node first."""
+
+    name: str
+
+
 class NodeGate(Wire, frozen=True):
     """The task removes its taint from the nodes that it has succeeded on. No field yet."""
 
@@ -190,6 +196,7 @@ class Spec(Wire, frozen=True):
     drain: Drain | None = None
     health_gate: HealthGate | None = None
     rollout_deadline_seconds: int | None = None
+    depends_on: tuple[DependsOn, ...] = ()
 
     @property
     def health_conditions(self) -> tuple[HealthCondition, ...]:

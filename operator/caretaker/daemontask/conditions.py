@@ -57,6 +57,7 @@ STALLING: Final = {
     Reason.PAUSED: Reason.NODES_FAILED,
     Reason.PROGRESS_DEADLINE_EXCEEDED: Reason.PROGRESS_DEADLINE_EXCEEDED,
     Reason.ROLLOUT_DEADLINE_EXCEEDED: Reason.ROLLOUT_DEADLINE_EXCEEDED,
+    Reason.DEPENDENCY_CYCLE: Reason.DEPENDENCY_CYCLE,
 }
 
 
@@ -85,6 +86,16 @@ def _suspended(inputs: StatusInput) -> ConditionState | None:
     if not inputs.snapshot.task.spec.suspend:
         return None
     return "True", Reason.SUSPENDED, f"suspended; {progress(inputs)}"
+
+
+def _circle(inputs: StatusInput) -> ConditionState | None:
+    if inputs.plan.hold != Reason.DEPENDENCY_CYCLE:
+        return None
+    words = (
+        f"tasks depend on each other: {inputs.snapshot.dependencies.circle_words}; nothing is started until "
+        f"an entry of spec.dependsOn is removed; {progress(inputs)}"
+    )
+    return "False", Reason.DEPENDENCY_CYCLE, words
 
 
 def _no_nodes(inputs: StatusInput) -> ConditionState | None:
@@ -185,6 +196,10 @@ def _complete(inputs: StatusInput) -> ConditionState | None:
     return "True", reason, progress(inputs)
 
 
+def _ordered(inputs: StatusInput) -> ConditionState | None:
+    return ("False", Reason.AWAITING_DEPENDENCY, progress(inputs)) if inputs.waits_for_tasks else None
+
+
 def _all_blocked(inputs: StatusInput) -> ConditionState | None:
     if inputs.blocked < inputs.desired:
         return None
@@ -201,6 +216,7 @@ _READY_RULES: Final[tuple[Callable[[StatusInput], ConditionState | None], ...]] 
     _invalid,
     _task_failed,
     _suspended,
+    _circle,
     _no_nodes,
     _paused,
     _in_vain,
@@ -211,6 +227,7 @@ _READY_RULES: Final[tuple[Callable[[StatusInput], ConditionState | None], ...]] 
     _refused_nodes,
     _awaiting,
     _complete,
+    _ordered,
     _all_blocked,
     _rolling,
 )
@@ -232,6 +249,7 @@ HELD: Final = {
     "caretaker.dev/resume-at",
     Reason.NODES_FAILED: "the task has failed; edit it or run it again",
     Reason.LEDGER_LOST: "the ledger has lost records, see Ready",
+    Reason.DEPENDENCY_CYCLE: "tasks depend on each other, see Ready",
 }
 
 
@@ -262,6 +280,10 @@ def _moving(inputs: StatusInput) -> ConditionState:
         return "False", Reason.HELD_BY_BUDGET, held_words(budget, inputs.pending, inputs.plan.launch.outdated)
     if inputs.waits_for_tick:
         return "True", Reason.AWAITING_SCHEDULE, f"first run at {format_time(inputs.plan.tick.next)}"
+    if inputs.waits_for_tasks:
+        waits = inputs.plan.nodes.ordered
+        over = inputs.snapshot.dependencies.needs_action(waits)
+        return "False" if over else "True", Reason.AWAITING_DEPENDENCY, progress(inputs)
     if inputs.complete:
         moving = inputs.active or inputs.pending
         return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, progress(inputs)

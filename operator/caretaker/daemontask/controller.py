@@ -20,6 +20,7 @@ from caretaker.api.objects import Node, WireNode
 from caretaker.daemontask.apply import Applier, Controls
 from caretaker.daemontask.bulk import FREE, PAUSE
 from caretaker.daemontask.cordon_control import CordonControl
+from caretaker.daemontask.dependencies import Dependencies, identity_of, names_of
 from caretaker.daemontask.drain_control import DrainControl
 from caretaker.daemontask.events import transitions
 from caretaker.daemontask.gate_control import GateControl
@@ -45,7 +46,7 @@ from caretaker.daemontask.task_state import (
     namesakes_of,
 )
 from caretaker.daemontask.watch_handlers import WatchHandlers
-from caretaker.kube.client import KubeClient
+from caretaker.kube.client import KubeClient, PartialObjectMetadata
 from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex
 from caretaker.runtime.controller import Conflict, Kind, Next, Subject
@@ -90,6 +91,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     async def forget(self, key: Key) -> None:
         """The task is gone: its nodes are uncordoned."""
         self._watched.task_states.drop(key)
+        self._watched.order.drop(key)
         self._metrics.forget(key.namespace, key.name)
         await self.release(key)
 
@@ -111,6 +113,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     async def stop(self) -> None:
         """Another process may lead from now on."""
         self._watched.task_states.clear()
+        self._watched.order.clear()
         self._metrics.clear()
 
     async def gather(self, key: Key, raw: RawTask | None = None) -> Snapshot | None:
@@ -138,7 +141,12 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         state.spec, former = await self._read_spec(state, raw.spec, task, invalid)
         ledger = shards.ledger(reported, strict=task.spec.at_most_once)
         snapshot = self._snapshot(task, state, ledger, invalid or state.spec.template_error or "")
-        return replace(snapshot, former=former)
+        return replace(
+            snapshot,
+            former=former,
+            dependencies=await self._dependencies(key, names_of(task.spec)),
+            awaited=self._watched.order.awaited(key),
+        )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """See plan.py."""
@@ -161,6 +169,9 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         lost = given_up(ledger.entries, plan.records)
         gone = all(await run_all(self._controls.pods.is_gone(meta, plan.records[name]) for name in lost))
         gone &= await self._controls.pods.has_seen_all(meta, snapshot.pods, hidden)
+        seen &= not (begin or plan.launch.replaced) or await self._are_current(
+            _key(snapshot), snapshot.dependencies
+        )
         if known and seen and gone:
             for uid in unsure:
                 state.creation.unsure.pop(uid, None)
@@ -174,6 +185,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     async def before(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
+        self._watched.order.took(_key(snapshot), names_of(snapshot.task.spec), plan.progress)
         return await self._applier.apply(snapshot, plan, self._state(snapshot))
 
     def subject(self, snapshot: Snapshot) -> Subject:
@@ -249,6 +261,30 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         if not invalid and spec.template_error is None and not spec.check_in(time.monotonic()):
             spec = replace(spec, template_error=await self._check_template(task, revision))
         return spec, former
+
+    async def _dependencies(self, key: Key, names: Sequence[str]) -> Dependencies:
+        """The progress of other tasks by their passes in this process. One without a pass is looked for."""
+        order = self._watched.order
+        for other in order.unknown(key, names):
+            if await or_none(self._client.get(self.path(other), PartialObjectMetadata)) is None:
+                order.missing(other)
+        found = order.of(key, names)
+        for one in found.each:
+            if one.progress is not None and one.progress.rules.costly:
+                await cache_eligibility(one.progress.rules, list(self._watched.nodes.values()))
+        return found
+
+    async def _are_current(self, key: Key, dependencies: Dependencies) -> bool:
+        """Whether the other tasks are as the passes over them have read them."""
+        current = True
+        for one in dependencies.each:
+            if one.progress is not None:
+                other = Key(key.kind, key.namespace, one.name)
+                found = await or_none(self._client.get(self.path(other), PartialObjectMetadata))
+                if found is None or identity_of(found.metadata) != one.progress.identity:
+                    self._watched.order.outdated(other, one.progress)
+                    current = False
+        return current
 
     async def _is_so(self, name: str, believed: Node | None) -> bool:
         """Whether the API server has the node as it was believed; if not, the store knows from now on."""

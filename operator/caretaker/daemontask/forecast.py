@@ -75,7 +75,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 def forecast(snapshot: Snapshot) -> Forecast:
     """The plan after everything that has finished is recorded, with its consequences."""
-    snapshot, planned = _settle(snapshot)
+    snapshot, planned = settle(snapshot)
     requests = planned.requests
     inputs = decision_input(snapshot, requests)
     found = {report.node.name: report for report in reports(snapshot, requests, inputs)}
@@ -95,7 +95,7 @@ def forecast(snapshot: Snapshot) -> Forecast:
     return Forecast(snapshot, planned, dict(sorted(found.items())), turns, len(assignment.starts), room)
 
 
-def _settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
+def settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
     """The operator stores a tick that is due, and writes a record before it does anything else to the node;
     so here too."""
     planned = plan(snapshot)

@@ -70,7 +70,7 @@ def progress(inputs: StatusInput) -> str:
         text += f"; {_gated(inputs)}"
     if inputs.plan.rollout.probing and inputs.pending:
         text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
-    text += _draining(inputs) + _unhealthy(inputs)
+    text += _ordered(inputs) + _draining(inputs) + _unhealthy(inputs)
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
 
@@ -136,6 +136,12 @@ def undrained_message(inputs: StatusInput) -> str:
     words = inputs.outcome.undrained
     denied = any(resource in words for resource in _FORBIDDEN_TO_DRAIN)
     return f"{words}{_NO_DRAIN if denied else ''}"
+
+
+def _ordered(inputs: StatusInput) -> str:
+    """What nodes wait for by spec.dependsOn."""
+    waits = sorted(inputs.plan.nodes.ordered.items())
+    return "".join(f"; {count} node(s) wait for {task}" for task, count in waits)
 
 
 def _draining(inputs: StatusInput) -> str:

@@ -44,6 +44,7 @@ class NodeSummary(msgspec.Struct, frozen=True):
     waiting: Mapping[str, int] = {}  # why active Pods are not running -> how many
     resting: int = 0  # succeeded nodes that hold a slot for minSuccessSeconds
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
+    ordered: Mapping[str, int] = {}  # what pending nodes wait for by spec.dependsOn -> how many
     last_completion: float = 0.0
     wake: float = 0.0
 
@@ -104,6 +105,9 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
         waiting=Counter([report.decision.reason for report in waiting]),
         resting=len([report for report in by_state["succeeded"] if report.decision.slot]),
         awaiting=len([one for one in pending if one.decision.reason == Reason.AWAITING_SCHEDULE]),
+        ordered=Counter(
+            r.decision.message for r in pending if r.decision.reason == Reason.AWAITING_DEPENDENCY
+        ),
         last_completion=last_completion,
         wake=earliest([*[r.decision.wake for r in busy], *[r.expires for r in busy]]),
     )

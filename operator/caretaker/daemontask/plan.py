@@ -15,6 +15,7 @@ from caretaker.daemontask import rollout, slots, ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import DRAINING, DecisionInput, NodeReport
+from caretaker.daemontask.dependencies import Progress, progress_of
 from caretaker.daemontask.drain import due, not_in_vain
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.ledger import Entry
@@ -62,6 +63,7 @@ class Plan(msgspec.Struct, frozen=True):
     tick: Tick = Tick()
     nodes: NodeSummary = NodeSummary()
     results: Summary = Summary()  # of the runs, where the task declares results
+    progress: Progress | None = None  # for the tasks that depend on this one, if there are any
     rollout: Rollout = Rollout()  # by failurePolicy and the failures
     hold: str = ""  # why nothing is started: a reason constant
     width: int | None = None  # how many nodes may hold a slot, where parallelism or a budget limits it
@@ -101,6 +103,7 @@ def plan(snapshot: Snapshot) -> Plan:
         tick=tick,
         nodes=nodes,
         results=_results(snapshot, found),
+        progress=_progress(snapshot, found, tick, frozen=frozen),
         rollout=policy,
         hold=_hold(snapshot, requests, policy),
         launch=Launch(replaced=nodes.replaced),
@@ -172,6 +175,14 @@ def _results(snapshot: Snapshot, found: list[NodeReport]) -> Summary:
     return summarise(declared, [(one.node.name, one.entry) for one in ended if one.entry is not None])
 
 
+def _progress(snapshot: Snapshot, found: list[NodeReport], tick: Tick, *, frozen: bool) -> Progress | None:
+    if not snapshot.awaited:
+        return None
+    return progress_of(
+        snapshot.task, snapshot.eligibility_rules, found, tick.next, fault=_closed(snapshot, frozen)
+    )
+
+
 def _closed(snapshot: Snapshot, frozen: bool) -> str:
     """Why no tick is taken, apart from spec.suspend; it depends on no node."""
     if frozen:
@@ -189,6 +200,8 @@ def _hold(snapshot: Snapshot, requests: AnnotationRequests, policy: Rollout) -> 
         return "NodesFailed"
     if snapshot.task.spec.suspend:
         return "Suspended"
+    if snapshot.dependencies.circle:
+        return Reason.DEPENDENCY_CYCLE
     return policy.hold
 
 

@@ -78,7 +78,8 @@ def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) 
         return not decision.slot
     if drain.on_failure == "KeepCordoned" and _has_failed(entry):
         return False  # only a success shows that the node is whole
-    ended = decision.state == "failed" or decision.overdue
+    # Of a node that waits for another task, that task may have to run there first.
+    ended = decision.state == "failed" or decision.overdue or decision.reason == Reason.AWAITING_DEPENDENCY
     if ended or hold or snapshot.cordons.denied or (gated and not decision.failing):
         return True
     # One that is NotReady or unhealthy for long has not begun: it gives its slot back.

@@ -8,6 +8,7 @@ Pure: Snapshot -> one NodeReport for each node, in this order:
     undeletable  a Pod whose deletion was refused keeps its node's slot
     expired      finished Pods whose time is over (retention.py)
     assumed      the run whose record is lost, by a person's decision (losses.py)
+    in order     a run that waits for other tasks (dependencies.py)
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.decision import Basis, Decision, DecisionCache, DecisionInput, NodeReport, State
+from caretaker.daemontask.dependencies import in_order
 from caretaker.daemontask.intents import LOST, is_open
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.losses import assumed
@@ -48,6 +50,7 @@ def reports(
         inputs.drains,
     )
     special = inputs.unplaced.union(*tables, inputs.unsure)
+    others = snapshot.dependencies
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
     for name, node in snapshot.nodes.items():
         entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
@@ -57,7 +60,8 @@ def reports(
             report = _decided(snapshot, inputs, node, pods, entry)
             if plain:
                 cache.put(pods, entry, report)
-        yield (_assumed(snapshot, requests, inputs, report) if lost else None) or report
+        report = (_assumed(snapshot, requests, inputs, report) if lost else None) or report
+        yield in_order(others, inputs, report) if others.each else report
 
 
 def _assumed(

@@ -8,6 +8,7 @@ from caretaker.api.daemontask import DaemonTask, FormerRevision
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.cordon import Cordons
 from caretaker.daemontask.decision import DecisionCache, DrainView, PodsByNode
+from caretaker.daemontask.dependencies import Dependencies
 from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
@@ -50,6 +51,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     allowed_at: float = 0.0  # when the next one may be, in seconds since the epoch
     pacing: Pacing = msgspec.field(default_factory=Pacing)
     former: FormerRevision | None = None  # `revision`, where it is that of an older version
+    dependencies: Dependencies = Dependencies()
+    awaited: bool = False  # other tasks depend on this one
     decision_cache: DecisionCache | None = None  # of the last plans; None: ask every node
 
     def left_behind(self) -> list[str]:

@@ -10,9 +10,9 @@ this order a finished run is seen in one of the two.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -20,23 +20,65 @@ from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask, drainer_of, gate_of
 from caretaker.api.names import LABEL_TASK
-from caretaker.api.objects import Node, Pod, WireNode, WirePod
+from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
 from caretaker.daemontask.decision import PodsByNode
+from caretaker.daemontask.dependencies import Dependencies, Dependency, circle_of, names_of, on_ecs
+from caretaker.daemontask.forecast import settle
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pods import revisions_of
-from caretaker.daemontask.resource import RawTask, read_task
+from caretaker.daemontask.resource import RawTask, has_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap
 from caretaker.daemontask.shards import Shards
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import or_none
 from caretaker.kube.store import PodIndex, Store
 from caretaker.kube.watches import Watches, running
 from caretaker.registry import DAEMON_TASK
 
+MOST_TASKS: Final = 100  # that are read to find a circle
+
 
 async def observe(client: KubeClient, raw: RawTask) -> Snapshot:
     """The cluster around this task, which need not exist: a dry run's answer will do. Raises ApiError."""
+    snapshot = await _alone(client, raw)
+    names = names_of(snapshot.task.spec)
+    if not names:
+        return snapshot
+    tasks = await _reachable(client, raw.metadata, names)
+    each = [await _dependency(client, name, tasks.get(name)) for name in names]
+    others = {name: names_of(read_task(task)[0].spec) for name, task in tasks.items()}
+    circle = circle_of(raw.metadata.name, names, lambda name: others.get(name, ()))
+    return msgspec.structs.replace(snapshot, dependencies=Dependencies(tuple(each), circle))
+
+
+async def _reachable(client: KubeClient, meta: WireMeta, names: Iterable[str]) -> dict[str, RawTask]:
+    """The tasks that are there of those with these names, and those that they depend on."""
+    found, wanted, seen = dict[str, RawTask](), list(names), {meta.name, *names}
+    while wanted and len(found) < MOST_TASKS:
+        name = wanted.pop(0)
+        raw: RawTask | None = await or_none(client.get(DAEMON_TASK.path(meta.namespace, name), RawTask))
+        if raw is not None and raw.metadata.deletion_timestamp is None:
+            found[name] = raw
+            further = [one for one in names_of(read_task(raw)[0].spec) if one not in seen]
+            wanted += further
+            seen |= {*further}
+    return found
+
+
+async def _dependency(client: KubeClient, name: str, raw: RawTask | None) -> Dependency:
+    """How far the task is by the operator's own plan, once everything that has finished is recorded."""
+    if raw is None:
+        return Dependency(name, missing=True)
+    if has_ecs(raw):
+        return Dependency(name, on_ecs(raw.metadata))
+    snapshot = msgspec.structs.replace(await _alone(client, raw), awaited=True)
+    return Dependency(name, settle(snapshot)[1].progress)
+
+
+async def _alone(client: KubeClient, raw: RawTask) -> Snapshot:
+    """observe(), without other tasks."""
     meta = raw.metadata
     nodes, pods = await asyncio.gather(_nodes(client), _pods(client, meta.namespace, meta.name, meta.uid))
     shards = Shards(client, meta.namespace, meta.name, meta.uid)
@@ -53,6 +95,14 @@ def reported_invalid(task: DaemonTask) -> str:
     if condition is None or condition.reason != Reason.INVALID_SPEC:
         return ""
     return condition.message if condition.observed_generation == task.metadata.generation else ""
+
+
+def _reported(task: DaemonTask) -> Dependencies:
+    """A circle that the operator has found for this generation, without the names between."""
+    condition, name = c.find(task.status.conditions, c.READY), task.metadata.name
+    current = condition is not None and condition.observed_generation == task.metadata.generation
+    found = current and condition is not None and condition.reason == Reason.DEPENDENCY_CYCLE
+    return Dependencies(circle=(name, "...", name) if found else ())
 
 
 def _of_task(task: DaemonTask, invalid: str) -> dict[str, Any]:
@@ -98,6 +148,7 @@ class Follower:
     """One task and all that bears on it, kept up to date by watches. Made by follow().
 
     Like every cache it may show one object before another: a Pod gone before the record of its run.
+    Other tasks are not read: what a node waits for by spec.dependsOn is in status alone.
     """
 
     def __init__(self, client: KubeClient, namespace: str, name: str) -> None:
@@ -139,7 +190,9 @@ class Follower:
         basis = snapshot.revision, snapshot.eligibility_rules.health
         if self._eligibility_rules is None or self._eligibility_rules[0] != basis:
             self._eligibility_rules = basis, snapshot.eligibility_rules
-        return msgspec.structs.replace(snapshot, eligibility_rules=self._eligibility_rules[1])
+        return msgspec.structs.replace(
+            snapshot, eligibility_rules=self._eligibility_rules[1], dependencies=_reported(task)
+        )
 
 
 @asynccontextmanager

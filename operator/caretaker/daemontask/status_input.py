@@ -47,13 +47,24 @@ class StatusInput(msgspec.Struct, frozen=True):
     def busy(self) -> bool:
         """Whether the rollout still makes progress by itself."""
         launch = self.plan.launch
-        goes_on = self.pending > self.overdue and not (self.plan.hold or launch.jammed or launch.in_vain)
+        waiting = self.pending > self.overdue + self.ordered
+        goes_on = waiting and not (self.plan.hold or launch.jammed or launch.in_vain)
         return self.active > len(self.plan.nodes.stuck) or goes_on
 
     @property
     def overdue(self) -> int:
         """Nodes that only the deadline of the rollout keeps from their run."""
         return sum(report.decision.state == "pending" for report in self.plan.nodes.overdue)
+
+    @property
+    def ordered(self) -> int:
+        """Nodes that wait for another task."""
+        return sum(self.plan.nodes.ordered.values())
+
+    @property
+    def waits_for_tasks(self) -> bool:
+        """Whether all that is left to do waits for other tasks."""
+        return not self.active and 0 < self.pending == self.ordered
 
     @property
     def waits_for_tick(self) -> bool:

@@ -14,6 +14,7 @@ from caretaker.api.objects import Node, Pod
 from caretaker.api.wire_conditions import NodeCondition
 from caretaker.daemontask.cordon import ended, mark_of
 from caretaker.daemontask.resource import KIND
+from caretaker.daemontask.task_order import TaskOrder
 from caretaker.daemontask.task_state import TaskState, TaskStates
 from caretaker.kube.store import Store
 from caretaker.runtime.work_queue import Key
@@ -35,6 +36,7 @@ class WatchHandlers:
     node_store   the Store of all nodes, as the API server has them
     pod_store    the Store of the Pods of all tasks
     task_states  the memory of each task
+    order        which tasks wait for which
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class WatchHandlers:
         self.ended: dict[str, str] = {}  # node UID -> mark of a task whose cordon a person has ended
         self.pod_store = pods
         self.task_states = TaskStates()
+        self.order = TaskOrder(self._order_changed)
         self._on_key = on_key
         self._scale = scale
         self._namespace = namespace  # the one that the operator works in; "" = all
@@ -73,6 +76,11 @@ class WatchHandlers:
                 self._on_key(key, urgent=not large and _may_start(state, new), patient=large)
             if new is None and old is not None:
                 state.node_gone(old)
+
+    def _order_changed(self, key: Key) -> None:
+        """A task that this one depends on has changed, or that depends on it."""
+        large = self.task_states.pass_turn(key).large
+        self._on_key(key, urgent=not large, patient=large)
 
     def own(self, node: Node) -> Node:
         """The node; where a person ended a task's cordon and the mark is left, a later cordon is theirs."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 from caretaker.api.names import LABEL_TASK
 from caretaker.api.objects import Pod, WirePod
 from caretaker.daemontask.controller import DaemonTaskKind
+from caretaker.daemontask.dependencies import on_ecs
 from caretaker.daemontask.ecs.controller import EcsTarget
 from caretaker.daemontask.ecs.snapshot import Snapshot as EcsSnapshot
 from caretaker.daemontask.metrics import DaemonTaskMetrics
@@ -53,6 +54,7 @@ class Targets(DaemonTaskKind):
             raise Postponed(seconds)
         if has_ecs(raw):
             await self.release(key)  # of an earlier task of this name
+            self._watched.order.took(key, (), on_ecs(raw.metadata))
             return await self.ecs.gather(key, *read_ecs(raw))
         return await super().gather(key, raw)
 

@@ -13,7 +13,8 @@ from testbed.cluster import Cluster
 from testing import manifests
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
-from testing.world import World, allowed
+from testing.kubelet import HOLD, SUCCEED
+from testing.world import World, allowed, stands
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +100,41 @@ async def test_a_rerun_asked_for_in_the_file_counts(world: World, cli: Cli) -> N
     assert [row["trigger"] for row in said.json["tasks"][0]["nodes"] if row["state"] == "pending"] == [
         "Rerun"
     ]
+
+
+async def test_the_tasks_that_come_first_are_read_from_the_cluster(
+    world: World, cli: Cli, watched: ApiProxy
+) -> None:
+    a, b = await world.join(2)
+    world.kubelet.script(a, HOLD)
+    world.kubelet.script(b, SUCCEED)
+    first = await world.task("first")
+    await first.running(1)
+    await first.counts(succeeded=1, active=1)
+    text = manifest(world, dependsOn=[{"name": "first"}])
+    said = await cli("plan", "-f", "-", stdin=text)
+    assert said.lines[1:3] == [
+        "  1 of 2 nodes it is for would run, all at once",
+        "  after DaemonTask first: 1 node waiting",
+    ]
+    assert watched.ledger.writes() == []
+    second = await world.task(
+        template=manifests.load(text)["spec"]["template"], dependsOn=[{"name": "first"}]
+    )
+    await second.counts(succeeded=1, pending=1)
+    said = await cli("status", "daemontask", "t", "-o", "json")
+    expected = [{"name": "first", "problem": None, "waiting": 1, "failed": 0}]
+    assert said.json["dependsOn"] == expected
+    reasons = {row["node"]: row["reason"] for row in said.json["nodes"] if row["state"] == "pending"}
+    assert reasons == {a: "AwaitingDependency"}
+    said = await cli("plan", "-f", "-", stdin=manifest(world, dependsOn=[{"name": "absent"}]))
+    assert "  after DaemonTask absent, which is not in this namespace: 1 node waiting" in said.lines
+    await first.edit(dependsOn=[{"name": "t"}])
+    await second.when(lambda t: stands(t, "Ready", "False", "DependencyCycle"))
+    said = await cli("status", "daemontask", "t")
+    assert "  circle t -> first -> t: nothing is started" in said.lines
+    said = await cli("status", "daemontask", "t", "--watch")
+    assert said.code == 1
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,23 @@ CASES: Final[Cases] = {
             },
             "35m",
         ),
+        "another task is to succeed first": Case(
+            {
+                nodes("pending"): "3x40",
+                nodes("active"): "0x40",
+                task("Progressing", "AwaitingDependency"): "1x40",
+            },
+            "35m",
+        ),
+        "the task that has to succeed first is missing": Case(
+            {
+                nodes("pending"): "3x40",
+                nodes("active"): "0x40",
+                task("Progressing", "AwaitingDependency"): "0x40",
+            },
+            "31m",
+            BY_TASK,
+        ),
         "the leader changes, and it goes on standing still": Case(
             {
                 nodes("pending"): "3x15 stale",

@@ -14,10 +14,23 @@ from caretaker.api.times import format_micros, format_time
 from caretaker.cli import logs, rerun
 from caretaker.cli.daemontask import plan, status
 from caretaker.cli.plan import Proposal
+from caretaker.daemontask.dependencies import Dependencies, Dependency
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Fault, Ledger
 from caretaker.daemontask.resource import RawTask
-from unit.daemontask.build import NOW, REVISION, entry, failed, node, pod, snapshot, succeeded, taint, task
+from unit.daemontask.build import (
+    NOW,
+    REVISION,
+    entry,
+    failed,
+    node,
+    pod,
+    progress,
+    snapshot,
+    succeeded,
+    taint,
+    task,
+)
 
 A, B, C = (node(name) for name in "abc")
 TAINTED = node("t", taints=(taint("gpu", value="yes"),))
@@ -107,6 +120,38 @@ class TestPlan:
             "nextScheduleTime": "1970-01-13T03:00:00Z",
         }
         assert told["budget"] == {"nodes": 0, "until": "1970-01-12T14:00:00Z"}
+
+    def test_the_tasks_that_are_waited_for_have_a_line_each(self) -> None:
+        each = (
+            Dependency("first", progress(waiting=[A], failed=[B], done=[C])),
+            Dependency("second", missing=True),
+            Dependency("third", progress(done=[A, B, C])),
+        )
+        of = forecast(snapshot(task(), [A, B, C], dependencies=Dependencies(each)))
+        lines = [
+            "  after DaemonTask first: 2 nodes waiting, 1 of them because it failed there",
+            "  after DaemonTask second, which is not in this namespace: 3 nodes waiting",
+            "  after DaemonTask third: 0 nodes waiting",
+        ]
+        assert planned(of).splitlines()[1:5] == ["  nothing would be started: 3 pending", *lines]
+        assert [line for line in status.as_text(of, False) if "after" in line] == lines
+        expected = [
+            {"name": "first", "problem": None, "waiting": 2, "failed": 1},
+            {"name": "second", "problem": "NotFound", "waiting": 3, "failed": 0},
+            {"name": "third", "problem": None, "waiting": 0, "failed": 0},
+        ]
+        assert plan.as_json(proposal(of, exists=True), of)["dependsOn"] == expected
+        assert status.as_json(of)["dependsOn"] == expected
+        assert status.as_json(made([A]))["dependsOn"] == []
+
+    def test_a_circle_holds_the_task(self) -> None:
+        circle = Dependencies((Dependency("first", progress(waiting=[A])),), ("task", "first", "task"))
+        of = forecast(snapshot(task(), [A], dependencies=circle))
+        lines = planned(of).splitlines()
+        assert lines[1:3] == [
+            "  nothing would be started: tasks depend on each other; 1 of 1 node it is for wait",
+            "  circle task -> first -> task: nothing is started",
+        ]
 
     def test_the_header_tells_what_kind_of_change_it_is(self) -> None:
         of = made([A])

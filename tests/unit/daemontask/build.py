@@ -1,5 +1,6 @@
 """Builders for planner tables: a task, nodes, Pods and ledger entries with sensible defaults."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask, Spec, Status, drainer_of, gate_of
 from caretaker.api.objects import ContainerEnd, Node, Pod, Taint, WireMeta
 from caretaker.daemontask.decision import DecisionInput
+from caretaker.daemontask.dependencies import Progress
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import Plan, plan
@@ -136,6 +138,20 @@ def snapshot(
         now=NOW,
     )
     return msgspec.structs.replace(base, **changes)
+
+
+def progress(
+    *, done: Iterable[Node] = (), failed: Iterable[Node] = (), waiting: Iterable[Node] = (), **changes: Any
+) -> Progress:
+    """That of another task, which selects every node."""
+    found = Progress(
+        identity=("other-uid", 1, ()),
+        rules=EligibilityRules(TEMPLATE),
+        done={one.uid: "" for one in done},
+        failed=frozenset(one.uid for one in failed),
+        unfinished=frozenset(one.uid for one in waiting),
+    )
+    return msgspec.structs.replace(found, **changes)
 
 
 def planned(*args: Any, **kwargs: Any) -> Plan:

@@ -9,6 +9,7 @@ from caretaker.api.daemontask import Budget, FailurePolicy, Rollout, Status
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.decision import WriteRefusal
+from caretaker.daemontask.dependencies import Dependencies, Dependency
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.plan import plan
@@ -16,9 +17,9 @@ from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
-from unit.daemontask.build import NOW, REVISION, entry, node, pod, snapshot, task
+from unit.daemontask.build import NOW, REVISION, entry, node, pod, progress, snapshot, task
 
-A, B = node("a"), node("b")
+A, B, C, D = (node(name) for name in "abcd")
 NOT_READY = node("c", ready=False)
 WELL = Outcome()
 TIMED = Status(current_revision=REVISION, rollout=Rollout(start_time=format_time(NOW - 3600)))
@@ -32,6 +33,11 @@ def done(**changes: Any) -> Status:
     """The status of a rollout that was complete."""
     complete = status(snapshot(task(), [A, B], entries={"a": entry(A), "b": entry(B)}))
     return msgspec.structs.replace(complete, **changes)
+
+
+def ordered(*others: Dependency, circle: tuple[str, ...] = (), **seen: Any) -> Snapshot:
+    """Of a task that depends on these, with three nodes."""
+    return snapshot(task(), [A, B, C], dependencies=Dependencies(others, circle), **seen)
 
 
 # What is seen, what became of the plan, Ready's reason, which abnormal conditions are True.
@@ -185,6 +191,41 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         "AwaitingSchedule",
         {},
     ),
+    "nodes that wait for another task are reconciling": (
+        ordered(Dependency("first", progress(waiting=[A], failed=[B], done=[C])), entries={"c": entry(C)}),
+        WELL,
+        "AwaitingDependency",
+        {"Reconciling": "RollingOut"},
+    ),
+    "nodes wait for a task that is missing": (
+        ordered(Dependency("first", missing=True)),
+        WELL,
+        "AwaitingDependency",
+        {"Reconciling": "RollingOut"},
+    ),
+    "others run while a node waits for another task": (
+        ordered(
+            Dependency("first", progress(waiting=[A], done=[B, C])), pods=[pod(B)], entries={"c": entry(C)}
+        ),
+        WELL,
+        "RollingOut",
+        {"Reconciling": "RollingOut"},
+    ),
+    "a retry is to come while a node waits for another task": (
+        ordered(
+            Dependency("first", progress(waiting=[A], done=[B, C])),
+            entries={"b": entry(B, "Retry", attempts=1, finished_at=int(NOW - 1)), "c": entry(C)},
+        ),
+        WELL,
+        "RollingOut",
+        {"Reconciling": "RollingOut"},
+    ),
+    "tasks that depend on each other stall": (
+        ordered(Dependency("first", progress(waiting=[A, B, C])), circle=("task", "first", "task")),
+        WELL,
+        "DependencyCycle",
+        {"Stalled": "DependencyCycle"},
+    ),
     "a rollout that a budget holds back is reconciling": (
         snapshot(task(budgets=(Budget(0),)), [A]),
         WELL,
@@ -211,7 +252,6 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
     ),
 }
 
-C, D = node("c"), node("d")
 DOWN = {name: node(name, ready=False, ready_since=NOW - 100) for name in "de"}
 LONG_DOWN = {name: node(name, ready=False, ready_since=NOW - 9000) for name in "de"}
 FAILING = entry(A, "Retry", attempts=1, finished_at=int(NOW - 1), failing_since=int(NOW - 1))

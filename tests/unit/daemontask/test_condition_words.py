@@ -125,6 +125,34 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
         "first run at 1970-01-13T03:00:00Z",
         "",
     ),
+    "nodes that wait for another task are reconciling": (
+        "1 of 3 nodes succeeded, 2 pending; 1 node(s) wait for DaemonTask first; 1 node(s) wait for "
+        "DaemonTask first, which failed there",
+        SAME,
+        "",
+    ),
+    "nodes wait for a task that is missing": (
+        "0 of 3 nodes succeeded, 3 pending; 3 node(s) wait for DaemonTask first, "
+        "which is not in this namespace",
+        SAME,
+        "",
+    ),
+    "others run while a node waits for another task": (
+        "1 of 3 nodes succeeded, 1 active, 1 pending; 1 node(s) wait for DaemonTask first",
+        SAME,
+        "",
+    ),
+    "a retry is to come while a node waits for another task": (
+        "1 of 3 nodes succeeded, 2 pending; 1 node(s) wait for DaemonTask first",
+        SAME,
+        "",
+    ),
+    "tasks that depend on each other stall": (
+        "tasks depend on each other: task -> first -> task; nothing is started until an entry of "
+        "spec.dependsOn is removed; 0 of 3 nodes succeeded, 3 pending; 3 node(s) wait for DaemonTask first",
+        "nothing is started: tasks depend on each other, see Ready",
+        "",
+    ),
     "a rollout that a budget holds back is reconciling": (
         "0 of 1 nodes succeeded, 1 pending; a budget lets no node run",
         "a budget lets no node run; 1 node(s) wait",

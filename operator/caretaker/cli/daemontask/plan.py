@@ -10,7 +10,14 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from caretaker.cli.common import Session, explain
-from caretaker.cli.daemontask.status import calendar_json, calendar_lines, drain_json, drain_lines, gate_lines
+from caretaker.cli.daemontask.order import order_json, order_lines
+from caretaker.cli.daemontask.status import (
+    calendar_json,
+    calendar_lines,
+    drain_json,
+    drain_lines,
+    gate_lines,
+)
 from caretaker.cli.manifest import Document
 from caretaker.cli.plan import Planned, PlanOptions, Proposal, noted, propose
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, age, coloured, counts, cut, number, one_line, table
@@ -90,6 +97,7 @@ def as_json(proposal: TaskProposal, forecast: Forecast | None) -> dict[str, Any]
         "waves": forecast.waves,
         "nodeGate": gate_status(forecast.snapshot, forecast.plan),
         "drain": drain_json(forecast),
+        "dependsOn": order_json(forecast),
         "podsToDelete": len(forecast.plan.deletes),
         "nodes": [_node_json(proposal, forecast, report) for report in forecast.reports.values()],
     }
@@ -140,7 +148,7 @@ def as_text(proposal: TaskProposal, forecast: Forecast | None, *, wide: bool) ->
 
 
 def _more_lines(forecast: Forecast) -> list[str]:
-    return [*calendar_lines(forecast), *gate_lines(forecast), *drain_lines(forecast)]
+    return [*calendar_lines(forecast), *gate_lines(forecast), *drain_lines(forecast), *order_lines(forecast)]
 
 
 def _kind_of_change(old: str, revision: str) -> str:
@@ -178,6 +186,7 @@ _HOLDS: Final[Mapping[str, str]] = {
     "Paused": "failurePolicy has paused it (caretaker resume daemontask {name})",
     "InvalidSpec": "the API server refuses its pods",
     "NodesFailed": "it has failed; fix it, then caretaker rerun daemontask {name}",
+    "DependencyCycle": "tasks depend on each other",
     "LedgerLost": "its ledger is lost; decide by the annotation caretaker.dev/ledger",
 }
 

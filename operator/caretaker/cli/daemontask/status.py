@@ -15,6 +15,7 @@ from caretaker.api.times import format_time
 from caretaker.cli import text
 from caretaker.cli.common import Session, get
 from caretaker.cli.daemontask import ecs_status
+from caretaker.cli.daemontask.order import order_json, order_lines
 from caretaker.cli.status import View, follow_to_the_end
 from caretaker.cli.text import abnormal, age, ago, cell, counts, cut, number, one_line, problems, ready_line
 from caretaker.daemontask.budgets import allowed_words
@@ -48,6 +49,8 @@ ADVICE: Final = {
     Reason.NODES_BLOCKED: "see the reasons below; the nodes run by themselves once that is over",
     Reason.PAUSED: "fix the template and apply it again, or go on as it is: caretaker resume {name}",
     Reason.LARGE_PODS: "wait, or make spec.template smaller: move large fields into a ConfigMap",
+    Reason.AWAITING_DEPENDENCY: "see to the task that is named: caretaker status daemontask NAME",
+    Reason.DEPENDENCY_CYCLE: "remove an entry of spec.dependsOn from one of the tasks that are named",
     Reason.HELD_BY_BUDGET: "wait until the time in the message; without one, edit spec.budgets",
     Reason.SUSPENDED: "set spec.suspend to false to go on",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
@@ -110,6 +113,7 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
         "slots": None if plan.width is None else {"width": plan.width, "held": len(plan.nodes.holders)},
         "nodeGate": gate_status(forecast.snapshot, plan),
         "drain": drain_json(forecast),
+        "dependsOn": order_json(forecast),
         "conditions": task.status.conditions,
         "results": plan.results.results,
         "resultErrors": plan.results.errors,
@@ -149,6 +153,7 @@ def as_text(forecast: Forecast, wide: bool) -> list[str]:
         head.append(text.bar(plan.nodes.counts))
     head += ready_line(task.status.conditions, snapshot.now)
     head += [*calendar_lines(forecast), *_slots(forecast), *gate_lines(forecast), *drain_lines(forecast)]
+    head += order_lines(forecast)
     head += diagnostics(task, snapshot.ledger, plan.requests.refused)
     states = sorted(
         (forecast.state_of(name) for name in forecast.reports),
