@@ -125,6 +125,7 @@ TASK: Final = {
     },
     "failurePolicy": {"maxFailedNodes": "5%", "action": "Pause"},
     "results": [{"name": "diskUsed", "type": "Number", "unit": "%"}],
+    "exclusive": {"group": "kernel", "parallelism": "10%"},
 }
 # For planners: their nodes are selected, so that there is something to plan.
 EVERY_NODE: Final = {

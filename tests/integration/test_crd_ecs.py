@@ -109,6 +109,7 @@ def aws(**fields: Any) -> Spec:
                 {"results": [{"name": "x"}]},
                 {"nodeGate": {}},
                 {"drain": {}},
+                {"exclusive": {"group": "kernel"}},
                 {"podFailurePolicy": {"rules": []}},
             )
         ),

@@ -53,6 +53,10 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(task(parallelism=1), id="one node at a time"),
         pytest.param(task(nodeGate={}), id="a gate"),
         pytest.param(task(drain={}, parallelism="1%"), id="a drain"),
+        pytest.param(task(exclusive={"group": "kernel"}), id="a group"),
+        pytest.param(
+            task(exclusive={"group": "Kernel_1.a", "parallelism": "10%"}), id="the width of a group"
+        ),
         pytest.param(
             task(
                 parallelism=1,

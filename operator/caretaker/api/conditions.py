@@ -66,6 +66,7 @@ class Reason:
     SUSPENDED: Final = "Suspended"
     AWAITING_SCHEDULE: Final = "AwaitingSchedule"
     HELD_BY_BUDGET: Final = "HeldByBudget"
+    HELD_BY_GROUP: Final = "HeldByGroup"
     LARGE_PODS: Final = "LargePods"
     INVALID_SPEC: Final = "InvalidSpec"
     ACCEPTED: Final = "Accepted"

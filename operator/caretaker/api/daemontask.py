@@ -128,6 +128,14 @@ class NodeGate(Wire, frozen=True):
     """The task removes its taint from the nodes that it has succeeded on. No field yet."""
 
 
+class Exclusive(Wire, frozen=True):
+    """Of the DaemonTasks of the namespace with this group one at a time is on a node; `parallelism`: how many
+    nodes they may be on together."""
+
+    group: str
+    parallelism: IntOrPercent | None = None
+
+
 class SelectorRequirement(Wire, frozen=True):
     """metav1.LabelSelectorRequirement."""
 
@@ -187,6 +195,7 @@ class Spec(Wire, frozen=True):
     results: tuple[Result, ...] = ()
     node_gate: NodeGate | None = None
     drain: Drain | None = None
+    exclusive: Exclusive | None = None
 
     @property
     def at_most_once(self) -> bool:

@@ -17,6 +17,7 @@ from caretaker.daemontask.decision import NodeReport, WriteRefusal
 from caretaker.daemontask.intents import was_unreadable
 from caretaker.daemontask.messages import (
     first_failed,
+    held_by_group,
     lost_message,
     lost_nodes,
     progress,
@@ -254,6 +255,8 @@ def _moving(inputs: StatusInput) -> ConditionState:
     if inputs.complete:
         moving = inputs.active or inputs.pending
         return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, progress(inputs)
+    if held_by_group(inputs) and not inputs.active:
+        return "True", Reason.HELD_BY_GROUP, progress(inputs)
     if inputs.snapshot.allowed is not None and inputs.pending:
         return "True", Reason.LARGE_PODS, f"{LARGE_PODS}; {progress(inputs)}"
     return "True", Reason.ROLLING_OUT, progress(inputs)

@@ -7,6 +7,7 @@ from typing import Final
 
 from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.decision import DRAINING
+from caretaker.daemontask.exclusive import waiting_words
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.status_input import StatusInput
 
@@ -65,6 +66,8 @@ def progress(inputs: StatusInput) -> str:
         text += f"; {_gated(inputs)}"
     if inputs.plan.rollout.probing and inputs.pending:
         text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
+    if words := held_by_group(inputs):
+        text += f"; {words}"
     text += _draining(inputs)
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
@@ -108,6 +111,14 @@ def undrained_message(inputs: StatusInput) -> str:
     words = inputs.outcome.undrained
     denied = any(resource in words for resource in _FORBIDDEN_TO_DRAIN)
     return f"{words}{_NO_DRAIN if denied else ''}"
+
+
+def held_by_group(inputs: StatusInput) -> str:
+    """Which nodes wait for which tasks of spec.exclusive.group; "" = none does."""
+    if inputs.plan.hold or not inputs.pending:
+        return ""
+    plan = inputs.plan
+    return waiting_words(inputs.snapshot, plan.nodes, plan.holding, short=plan.launch.grouped)
 
 
 def _draining(inputs: StatusInput) -> str:

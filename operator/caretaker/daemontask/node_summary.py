@@ -42,6 +42,7 @@ class NodeSummary(msgspec.Struct, frozen=True):
     duplicates: tuple[str, ...] = ()
     waiting: Mapping[str, int] = {}  # why active Pods are not running -> how many
     resting: int = 0  # succeeded nodes that hold a slot for minSuccessSeconds
+    kept_out: Reports = ()  # nodes that wait for another task of spec.exclusive.group
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
     last_completion: float = 0.0
     wake: float = 0.0
@@ -101,6 +102,7 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
         duplicates=tuple([report.node.name for report in deleting if report.decision.duplicates]),
         waiting=Counter([report.decision.reason for report in waiting]),
         resting=len([report for report in by_state["succeeded"] if report.decision.slot]),
+        kept_out=tuple([report for report in pending if report.decision.reason == Reason.HELD_BY_GROUP]),
         awaiting=len([one for one in pending if one.decision.reason == Reason.AWAITING_SCHEDULE]),
         last_completion=last_completion,
         wake=earliest([*[r.decision.wake for r in busy], *[r.expires for r in busy]]),

@@ -45,6 +45,7 @@ def reports(
         inputs.namesakes,
         inputs.unstarted,
         inputs.drains,
+        inputs.held,
     )
     special = inputs.unplaced.union(*tables, inputs.unsure)
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
@@ -143,6 +144,7 @@ def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> Decision
         unstarted=snapshot.unstarted,
         waiting_since=waiting_since(snapshot.task, snapshot.revision, snapshot.now),
         drains=snapshot.drains,
+        held=snapshot.exclusion.held if snapshot.exclusion is not None else {},
         unsure=snapshot.cordons.unsure,
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
     )

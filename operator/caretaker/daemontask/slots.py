@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import Slot, resolve
 from caretaker.api.hashing import digest
 from caretaker.api.times import format_time
@@ -29,7 +30,7 @@ from caretaker.daemontask.decision import (
     PodsByNode,
 )
 
-_RETRYING: Final = (BACKOFF, QUEUED)
+_RETRYING: Final = (BACKOFF, QUEUED, Reason.HELD_BY_GROUP)
 RUNNING: Final = "Running"
 # Reasons of an active node in the ordinary course of its run.
 _ORDINARY: Final = frozenset((*STARTING, "Scheduling", "Starting", RUNNING))

@@ -10,7 +10,15 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from caretaker.cli.common import Session, explain
-from caretaker.cli.daemontask.status import calendar_json, calendar_lines, drain_json, drain_lines, gate_lines
+from caretaker.cli.daemontask.status import (
+    calendar_json,
+    calendar_lines,
+    drain_json,
+    drain_lines,
+    gate_lines,
+    group_json,
+    group_lines,
+)
 from caretaker.cli.manifest import Document
 from caretaker.cli.plan import Planned, PlanOptions, Proposal, noted, propose
 from caretaker.cli.text import STATE_ORDER, STATE_WORDS, age, coloured, counts, cut, number, one_line, table
@@ -88,6 +96,7 @@ def as_json(proposal: TaskProposal, forecast: Forecast | None) -> dict[str, Any]
         "parallelism": forecast.room.beyond if forecast.snapshot.task.spec.parallelism is not None else None,
         **calendar_json(forecast),
         "waves": forecast.waves,
+        "exclusive": group_json(forecast),
         "nodeGate": gate_status(forecast.snapshot, forecast.plan),
         "drain": drain_json(forecast),
         "podsToDelete": len(forecast.plan.deletes),
@@ -140,7 +149,8 @@ def as_text(proposal: TaskProposal, forecast: Forecast | None, *, wide: bool) ->
 
 
 def _more_lines(forecast: Forecast) -> list[str]:
-    return [*calendar_lines(forecast), *gate_lines(forecast), *drain_lines(forecast)]
+    lines = [*calendar_lines(forecast), *group_lines(forecast)]
+    return [*lines, *gate_lines(forecast), *drain_lines(forecast)]
 
 
 def _kind_of_change(old: str, revision: str) -> str:
