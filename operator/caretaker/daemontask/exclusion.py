@@ -202,6 +202,8 @@ class Exclusion:
         tasks = self._tasks.get(pod.namespace, {}).values() if group else ()
         if all(member.uid != pod.owner_uid for member in tasks):
             self._wake(member for member in tasks if member.group == group)
+        if not self._index.pods_of(pod.namespace, pod.owner_uid):
+            self._former.pop(pod.owner_uid, None)
 
     # ---------------------------------------------------------------- inside
 

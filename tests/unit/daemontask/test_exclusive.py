@@ -294,3 +294,29 @@ def test_a_task_that_leaves_its_group_holds_nothing_for_it() -> None:
     place.registry.note(first.key, "a", "")
     assert place.woken[-1] == "b"
     assert second.run(A) == ["a"]
+
+
+def test_a_deleted_task_that_joined_late_holds_its_nodes_until_its_pods_are_gone() -> None:
+    """Its Pods were created before, without the annotation."""
+    place = Place()
+    first, second = place.joined("a"), place.joined("b")
+    first.run(), second.run()
+    live = pod(A, owner_uid="a")
+    place.pods.apply(live, 5)
+    place.registry.forget(first.key)
+    assert second.run(A) == []
+    place.pods.remove(("default", live.name), live.uid, 6)
+    assert second.run(A) == ["a"]
+
+
+def test_a_process_that_leads_again_reads_the_groups_again() -> None:
+    place = Place()
+    first = place.joined("a")
+    assert first.run(A) == ["a"]
+    place.registry.clear()
+    assert not place.registry.knows("default")
+    place.registry.listed(
+        "default", [(first.key, "a", "kernel"), (Key("DaemonTask", "default", "b"), "b", "kernel")]
+    )
+    assert place.woken == ["a", "b"]
+    assert first.run(A) == [], "b has not been read"
