@@ -128,6 +128,7 @@ TASK: Final = {
     "healthGate": {"conditions": [{"type": "KernelDeadlock", "status": "False"}]},
     "rolloutDeadlineSeconds": 3600,
     "dependsOn": [{"name": "first"}],
+    "exclusive": {"group": "kernel", "parallelism": "10%"},
 }
 # For planners: their nodes are selected, so that there is something to plan.
 EVERY_NODE: Final = {

@@ -302,6 +302,24 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             id="more retries than 32 bits hold",
         ),
         pytest.param(
+            task(exclusive={"group": "no spaces"}),
+            "spec.exclusive.group",
+            "must consist of letters, digits",
+            id="a group whose name is no label's value",
+        ),
+        pytest.param(
+            task(exclusive={"parallelism": 1}),
+            "spec.exclusive.group",
+            "Required value",
+            id="a group without name",
+        ),
+        pytest.param(
+            task(exclusive={"group": "kernel", "parallelism": 0}),
+            "spec.exclusive.parallelism",
+            "a whole number of at least 1",
+            id="a group that may have no node",
+        ),
+        pytest.param(
             task(failurePolicy={"maxFailedNodes": -1}),
             "spec.failurePolicy.maxFailedNodes",
             'a percentage from "0%" to "100%"',

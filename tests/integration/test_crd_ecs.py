@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from caretaker.api.daemontask import EcsCluster, Status
+from caretaker.api.daemontask import Status
+from caretaker.api.ecs import EcsCluster
 from caretaker.registry import DAEMON_TASK
 from testing.customobjects import Objects, Spec, in_own_namespace
 from testing.daemontasks import TEMPLATE
@@ -112,6 +113,7 @@ def aws(**fields: Any) -> Spec:
                 {"rolloutDeadlineSeconds": 60},
                 {"drain": {}},
                 {"dependsOn": [{"name": "x"}]},
+                {"exclusive": {"group": "kernel"}},
                 {"podFailurePolicy": {"rules": []}},
             )
         ),

@@ -60,6 +60,10 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(task(rolloutDeadlineSeconds=2592000), id="a rollout of thirty days"),
         pytest.param(task(dependsOn=[{"name": "u"}, {"name": "v"}]), id="tasks that come first"),
         pytest.param(task(drain={}, parallelism="1%"), id="a drain"),
+        pytest.param(task(exclusive={"group": "kernel"}), id="a group"),
+        pytest.param(
+            task(exclusive={"group": "Kernel_1.a", "parallelism": "10%"}), id="the width of a group"
+        ),
         pytest.param(
             task(
                 parallelism=1,

@@ -1,8 +1,7 @@
 """DaemonTask: the structs behind crds/daemontasks.yaml (a test keeps the two in agreement).
 
 Pure data and the arithmetic that belongs to it. Field semantics are documented in the CRD, which is the
-source of truth; here stand only types and defaults. Durations are whole seconds. Names of the ECS target are
-those of the Amazon ECS API reference.
+source of truth; here stand only types and defaults. Durations are whole seconds.
 """
 
 import math
@@ -10,9 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from caretaker.api.aws import AwsSpec
 from caretaker.api.conditions import Condition
-from caretaker.api.hashing import h10
+from caretaker.api.ecs import EcsCluster, EcsSpec
 from caretaker.api.health_gate import HealthCondition, HealthGate
 from caretaker.api.names import GROUP
 from caretaker.api.objects import Wire, WireMeta
@@ -23,62 +21,6 @@ MAX_TEMPLATE_BYTES = 256 * 1024
 MAX_HOLDERS = 20  # status.slots.holders
 MAX_TICKS = 10  # status.scheduleHistory
 MAX_LISTED = 50  # failedNodes and blockedNodes: the size of status does not depend on the number of nodes
-MAX_CLUSTERS: Final = 100  # status.ecs
-
-
-class EcsAws(Wire, frozen=True):
-    """Identity, region and endpoints of calls to AWS: the fields of spec.aws of the other kinds, Secrets
-    apart."""
-
-    region: str
-    role_arn: str = msgspec.field(name="roleARN", default="")
-    external_id: str = msgspec.field(name="externalID", default="")
-    endpoint_urls: dict[str, str] = msgspec.field(name="endpointURLs", default_factory=dict)
-
-    @property
-    def spec(self) -> AwsSpec:
-        """The struct that the AWS layer knows."""
-        return AwsSpec(self.region, self.role_arn, self.external_id, endpoint_urls=self.endpoint_urls)
-
-
-class EcsEvents(Wire, frozen=True):
-    """The queue to which a rule of EventBridge sends the events of container instances."""
-
-    sqs_queue_url: str = msgspec.field(name="sqsQueueURL")
-
-
-class EcsSpec(Wire, frozen=True):
-    """spec.ecs. No clusters = every one that runs the service."""
-
-    aws: EcsAws
-    service: str
-    events: EcsEvents
-    clusters: tuple[str, ...] = ()
-    count_instances: Literal["Registered", "Active"] = "Active"
-    max_count: int | None = None
-    max_decrease_percent: int = 50
-    resync_seconds: int = 300
-
-    @property
-    def revision(self) -> str:
-        """Identifies the account and the service of status. The other fields say how its count is set."""
-        aws = self.aws
-        return h10(aws.region, aws.role_arn, aws.endpoint_urls.get("ecs", ""), self.service)
-
-
-class EcsCluster(Wire, frozen=True):
-    """One cluster as it was looked at last. `reason`, `message`: why its service is left as it is, or a
-    doubt about it."""
-
-    cluster: str
-    desired_count: int | None = None
-    running_count: int | None = None
-    registered_container_instances: int | None = None  # or those that are ACTIVE, as countInstances says
-    last_event_time: str | None = None
-    last_update_time: str | None = None
-    last_calls: int = 0
-    reason: str = ""
-    message: str = ""
 
 
 class OnExitCodes(Wire, frozen=True):
@@ -133,6 +75,14 @@ class DependsOn(Wire, frozen=True):
 
 class NodeGate(Wire, frozen=True):
     """The task removes its taint from the nodes that it has succeeded on. No field yet."""
+
+
+class Exclusive(Wire, frozen=True):
+    """Of the DaemonTasks of the namespace with this group one at a time is on a node; `parallelism`: how many
+    nodes they may be on together."""
+
+    group: str
+    parallelism: IntOrPercent | None = None
 
 
 class SelectorRequirement(Wire, frozen=True):
@@ -197,6 +147,7 @@ class Spec(Wire, frozen=True):
     health_gate: HealthGate | None = None
     rollout_deadline_seconds: int | None = None
     depends_on: tuple[DependsOn, ...] = ()
+    exclusive: Exclusive | None = None
 
     @property
     def health_conditions(self) -> tuple[HealthCondition, ...]:

@@ -37,6 +37,9 @@ POD_BOOT_ID: Final = f"{GROUP}/boot-id"
 POD_TRIGGER: Final = f"{GROUP}/trigger"
 POD_ATTEMPT: Final = f"{GROUP}/attempt"
 POD_SEQ: Final = f"{GROUP}/seq"
+POD_EXCLUSIVE: Final = (
+    f"{GROUP}/exclusive"  # the group of spec.exclusive that it counts for, once its task is gone
+)
 POD_SCHEDULED_AT: Final = f"{GROUP}/scheduled-at"  # RFC 3339: the tick of a schedule that the run is for
 
 # Annotations on a DaemonTask: requests of a user.

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api import durations
-from caretaker.api.daemontask import Budget, FailurePolicy, IntOrPercent, Spec
+from caretaker.api.daemontask import Budget, Exclusive, FailurePolicy, IntOrPercent, Spec
 
 _PERCENT: Final = re.compile(r"[0-9]{1,9}%")
 _COUNT: Final = re.compile(r"[0-9]{1,9}%?")  # Karpenter writes the numbers of budgets as text, too
@@ -24,6 +24,7 @@ def readable(spec: Spec) -> tuple[Spec, str]:
     rest: dict[str, Any] = {}
     for field, instead, faults in (
         ("parallelism", None, _number("spec.parallelism", spec.parallelism, _PERCENT)),
+        ("exclusive", None, _exclusive(spec.exclusive)),
         ("failure_policy", FailurePolicy(), _policy(spec.failure_policy)),
         ("budgets", (), _budgets(spec.budgets)),
     ):
@@ -35,6 +36,11 @@ def readable(spec: Spec) -> tuple[Spec, str]:
 
 def _policy(policy: FailurePolicy) -> Iterator[str]:
     return _number("spec.failurePolicy.maxFailedNodes", policy.max_failed_nodes, _PERCENT)
+
+
+def _exclusive(exclusive: Exclusive | None) -> Iterator[str]:
+    if exclusive is not None:
+        yield from _number("spec.exclusive.parallelism", exclusive.parallelism, _PERCENT)
 
 
 def _budgets(budgets: tuple[Budget, ...]) -> Iterator[str]:

@@ -9,22 +9,19 @@ from typing import Final
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Condition, ConditionState, Reason
-from caretaker.api.names import LABEL_TASK
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import held_words
 from caretaker.daemontask.bulk import BYTES
 from caretaker.daemontask.decision import NodeReport, WriteRefusal
-from caretaker.daemontask.intents import was_unreadable
+from caretaker.daemontask.degraded import degraded
 from caretaker.daemontask.messages import (
-    first_failed,
+    held_by_group,
     lost_message,
     lost_nodes,
     overdue_message,
     progress,
     refused_message,
     stuck_message,
-    undrained_message,
-    unopened_message,
 )
 from caretaker.daemontask.rollout import waiting_since
 from caretaker.daemontask.status_input import StatusInput
@@ -43,8 +40,8 @@ def conditions_of(inputs: StatusInput) -> Iterable[Condition]:
         yield condition(c.STALLED, "True", STALLING[reason], message)
     elif status == "False" and reason != Reason.NO_MATCHING_NODES:
         yield condition(c.RECONCILING, "True", Reason.ROLLING_OUT, message)
-    if degraded := _degraded(inputs):
-        yield condition(c.DEGRADED, "True", *degraded)
+    if fault := degraded(inputs):
+        yield condition(c.DEGRADED, "True", *fault)
     if inputs.snapshot.task.spec.suspend:
         yield condition(c.SUSPENDED, "True", Reason.SUSPENDED, "spec.suspend is true: nothing new is started")
 
@@ -287,9 +284,12 @@ def _moving(inputs: StatusInput) -> ConditionState:
     if inputs.complete:
         moving = inputs.active or inputs.pending
         return "True", Reason.RUNNING if moving else Reason.ROLLOUT_COMPLETE, progress(inputs)
-    if inputs.snapshot.allowed is not None and inputs.pending:
-        return "True", Reason.LARGE_PODS, f"{LARGE_PODS}; {progress(inputs)}"
-    return "True", Reason.ROLLING_OUT, progress(inputs)
+    reason, words = Reason.ROLLING_OUT, progress(inputs)
+    if held_by_group(inputs) and not inputs.active:
+        reason = Reason.HELD_BY_GROUP
+    elif inputs.snapshot.allowed is not None and inputs.pending:
+        reason, words = Reason.LARGE_PODS, f"{LARGE_PODS}; {words}"
+    return "True", reason, words
 
 
 def _late(inputs: StatusInput) -> ConditionState | None:
@@ -316,91 +316,3 @@ def _is_late(inputs: StatusInput, report: NodeReport, began: float) -> bool:
     """A node may have been NotReady for longer than the task has waited for it."""
     since, deadline = report.decision.since, inputs.snapshot.task.spec.progress_deadline_seconds
     return bool(since) and inputs.snapshot.now >= max(since, began) + deadline
-
-
-def _degraded(inputs: StatusInput) -> tuple[str, str] | None:
-    """(reason, message) of the gravest thing that is wrong without stopping the rest."""
-    return next((found for rule in _DEGRADED_RULES if (found := rule(inputs)) is not None), None)
-
-
-def _nodes_failed(inputs: StatusInput) -> tuple[str, str] | None:
-    if not inputs.failed:
-        return None
-    names = "status.failedNodes names them"
-    return Reason.NODES_FAILED, f"{inputs.failed} node(s) failed, {first_failed(inputs)}; {names}"
-
-
-def _ledger_corrupt(inputs: StatusInput) -> tuple[str, str] | None:
-    corrupt = inputs.snapshot.ledger.corrupt
-    # With AtMostOnce the next pass finds an entry that can be read: it stands until the user has looked.
-    unknown = {
-        r.node.name for r in inputs.plan.nodes.failed if r.entry is not None and was_unreadable(r.entry)
-    }
-    if not (corrupt or unknown):
-        return None
-    nodes = corrupt.keys() | unknown
-    first = min(nodes)
-    meaning = "may have run" if inputs.snapshot.task.spec.at_most_once else "count as not run"
-    return (
-        Reason.LEDGER_CORRUPT,
-        f"ledger entries of {len(nodes)} node(s) could not be read and {meaning}, "
-        f"first {first}: {corrupt.get(first, 'see status.failedNodes')}",
-    )
-
-
-def _name_conflict(inputs: StatusInput) -> tuple[str, str] | None:
-    if not inputs.outcome.conflicts:
-        return None
-    name = inputs.outcome.conflicts[-1]
-    if name in inputs.outcome.unlabelled:
-        return (
-            Reason.NAME_CONFLICT,
-            f"Pod {name} has lost the label {LABEL_TASK}; its node waits until it is gone: delete it, or "
-            "give the label back",
-        )
-    return Reason.NAME_CONFLICT, f"Pod {name} exists and is not this task's; the next name is used"
-
-
-def _bad_annotation(inputs: StatusInput) -> tuple[str, str] | None:
-    errors = inputs.plan.requests.errors
-    return (Reason.INVALID_ANNOTATION, "; ".join(errors)) if errors else None
-
-
-def _refused(inputs: StatusInput) -> tuple[str, str] | None:
-    refusal = inputs.outcome.refusal
-    throttled = refusal is not None and not inputs.snapshot.refused_until
-    if inputs.plan.nodes.refused and not throttled:
-        return Reason.POD_CREATION_REFUSED, refused_message(inputs)
-    return (refusal.reason, refusal.message) if refusal is not None else None
-
-
-def _bad_results(inputs: StatusInput) -> tuple[str, str] | None:
-    results = inputs.plan.results
-    if not results.errors:
-        return None
-    first = results.errors[0]
-    return (
-        Reason.INVALID_RESULTS,
-        f"{results.faulty} node(s) succeeded without the results that are declared, "
-        f"first {first.node_name}: {first.message}",
-    )
-
-
-def _unopened(inputs: StatusInput) -> tuple[str, str] | None:
-    return (Reason.GATE_REFUSED, unopened_message(inputs)) if inputs.outcome.unopened else None
-
-
-def _undrained(inputs: StatusInput) -> tuple[str, str] | None:
-    return (Reason.DRAIN_REFUSED, undrained_message(inputs)) if inputs.outcome.undrained else None
-
-
-_DEGRADED_RULES: Final = (
-    _ledger_corrupt,
-    _nodes_failed,
-    _name_conflict,
-    _refused,
-    _unopened,
-    _undrained,
-    _bad_annotation,
-    _bad_results,
-)

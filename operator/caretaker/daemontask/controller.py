@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,19 +20,23 @@ from caretaker.api.daemontask import DaemonTask, FormerRevision, Status, drainer
 from caretaker.api.objects import Node, WireNode
 from caretaker.daemontask.apply import Applier, Controls
 from caretaker.daemontask.bulk import FREE, PAUSE
+from caretaker.daemontask.cordon import is_cordoned_by
 from caretaker.daemontask.cordon_control import CordonControl
-from caretaker.daemontask.dependencies import Dependencies, identity_of, names_of
+from caretaker.daemontask.dependencies import names_of
 from caretaker.daemontask.drain_control import DrainControl
 from caretaker.daemontask.events import transitions
+from caretaker.daemontask.exclusion import Exclusion
+from caretaker.daemontask.exclusion_reader import read_groups
 from caretaker.daemontask.gate_control import GateControl
 from caretaker.daemontask.intents import TOKEN, given_up
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.metrics import DaemonTaskMetrics
 from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.order_reader import are_current, read_dependencies
 from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pod_control import PodControl, run_all
-from caretaker.daemontask.pods import hashes_of, pod_cost, revisions_of
+from caretaker.daemontask.pods import Start, hashes_of, pod_cost, pod_name, revisions_of
 from caretaker.daemontask.recheck import doubtful, unlisted
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of
 from caretaker.daemontask.results import figures
@@ -46,7 +51,7 @@ from caretaker.daemontask.task_state import (
     namesakes_of,
 )
 from caretaker.daemontask.watch_handlers import WatchHandlers
-from caretaker.kube.client import KubeClient, PartialObjectMetadata
+from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex
 from caretaker.runtime.controller import Conflict, Kind, Next, Subject
@@ -77,6 +82,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self._client = client
         self._watched = watched
         self._index = PodIndex(watched.pod_store)
+        self._exclusion = Exclusion(self._index, watched.nodes, watched.on_key, scale)
+        watched.pod_store.subscribe(self._exclusion.pod_changed)
         self._controls = Controls(
             pods=PodControl(client, watched.pod_store, scale),
             gates=GateControl(client, watched.node_store, scale),
@@ -98,6 +105,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     async def release(self, key: Key) -> None:
         """Uncordon the nodes of a task of this name that is gone, where none of its Pods lives. A refusal is
         tried again, and holds up nothing: there is no resource to report it on."""
+        self._exclusion.forget(key)
 
         def busy(task_uid: str, node_uid: str) -> bool:
             pods = self._index.pods_of(key.namespace, task_uid).get(node_uid, {})
@@ -114,6 +122,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         """Another process may lead from now on."""
         self._watched.task_states.clear()
         self._watched.order.clear()
+        self._exclusion.clear()
         self._metrics.clear()
 
     async def gather(self, key: Key, raw: RawTask | None = None) -> Snapshot | None:
@@ -137,6 +146,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             if raw is None or raw.metadata.uid != state.uid:
                 raise Conflict("the task went away while its ledger was read")
             task, invalid = await self._decoded(raw)
+        await self._know_group(key, task)
         # Set before nodes and Pods are taken from the stores: a later event is compared with this spec.
         state.spec, former = await self._read_spec(state, raw.spec, task, invalid)
         ledger = shards.ledger(reported, strict=task.spec.at_most_once)
@@ -144,7 +154,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         return replace(
             snapshot,
             former=former,
-            dependencies=await self._dependencies(key, names_of(task.spec)),
+            dependencies=await read_dependencies(self._client, self._watched, key, names_of(task.spec)),
             awaited=self._watched.order.awaited(key),
         )
 
@@ -160,7 +170,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         doubts = doubtful(snapshot.task.spec, snapshot.nodes, ledger, plan)
         # The belief of the plan, kept before the first await: the store may be newer afterwards.
         believed = {name: self._watched.nodes.get(name) for name in doubts}
-        unsure = dict(state.creation.unsure) if plan.launch.starts else {}
+        asks = bool(plan.launch.starts) or plan.holding is not None
+        unsure = dict(state.creation.unsure) if asks else {}
         hidden = unlisted(snapshot.pods, ledger, plan) | {name: uid for uid, name in unsure.items()}
         shards, asked = state.ledger.loaded, time.monotonic()
         begin = [start.node_name for start in (*plan.launch.starts, *plan.launch.cordons)]
@@ -169,9 +180,9 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         lost = given_up(ledger.entries, plan.records)
         gone = all(await run_all(self._controls.pods.is_gone(meta, plan.records[name]) for name in lost))
         gone &= await self._controls.pods.has_seen_all(meta, snapshot.pods, hidden)
-        seen &= not (begin or plan.launch.replaced) or await self._are_current(
-            _key(snapshot), snapshot.dependencies
-        )
+        if begin or plan.launch.replaced:
+            order, others = self._watched.order, snapshot.dependencies
+            seen &= await are_current(self._client, order, _key(snapshot), others)
         if known and seen and gone:
             for uid in unsure:
                 state.creation.unsure.pop(uid, None)
@@ -185,8 +196,13 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     async def before(self, snapshot: Snapshot, plan: Plan) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither."""
-        self._watched.order.took(_key(snapshot), names_of(snapshot.task.spec), plan.progress)
-        return await self._applier.apply(snapshot, plan, self._state(snapshot))
+        key, state = _key(snapshot), self._state(snapshot)
+        self._watched.order.took(key, names_of(snapshot.task.spec), plan.progress)
+        plan = self._exclusion.claim(key, plan, state.creation.unsure, time.time())
+        outcome = await self._applier.apply(snapshot, plan, state)
+        unsure = {*state.creation.unsure, *state.drains.cordons.unsure}
+        self._exclusion.settled(key, plan, partial(self._was_made, snapshot), unsure, time.time())
+        return outcome
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""
@@ -223,6 +239,23 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         it as their owner."""
         raw: RawTask | None = await or_none(self._client.get(self.path(key), RawTask))
         return None if raw is None or raw.metadata.deletion_timestamp is not None else raw
+
+    async def _know_group(self, key: Key, task: DaemonTask) -> None:
+        """The exclusive group of the task. The first pass of one that has any reads those of the others."""
+        exclusive = task.spec.exclusive
+        self._exclusion.note(key, task.metadata.uid, exclusive.group if exclusive is not None else "")
+        if exclusive is not None and not self._exclusion.knows(key.namespace):
+            stores = self._watched.pod_store, self._watched.node_store
+            await read_groups(self._client, self._exclusion, key.namespace, *stores)
+
+    def _was_made(self, snapshot: Snapshot, start: Start) -> bool:
+        """Whether a run, or the cordon before it, has begun on its node."""
+        meta = snapshot.task.metadata
+        node = self._watched.nodes.get(start.node_name)
+        if node is not None and is_cordoned_by(node, meta.uid):
+            return True
+        pods = self._index.pods_of(meta.namespace, meta.uid).get(start.node_uid, {})
+        return pod_name(meta.name, meta.uid, start.node_uid, start.seq) in pods
 
     async def _decoded(self, raw: RawTask) -> tuple[DaemonTask, str]:
         """read_task(); of large ones no two in one turn of the event loop."""
@@ -262,30 +295,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             spec = replace(spec, template_error=await self._check_template(task, revision))
         return spec, former
 
-    async def _dependencies(self, key: Key, names: Sequence[str]) -> Dependencies:
-        """The progress of other tasks by their passes in this process. One without a pass is looked for."""
-        order = self._watched.order
-        for other in order.unknown(key, names):
-            if await or_none(self._client.get(self.path(other), PartialObjectMetadata)) is None:
-                order.missing(other)
-        found = order.of(key, names)
-        for one in found.each:
-            if one.progress is not None and one.progress.rules.costly:
-                await cache_eligibility(one.progress.rules, list(self._watched.nodes.values()))
-        return found
-
-    async def _are_current(self, key: Key, dependencies: Dependencies) -> bool:
-        """Whether the other tasks are as the passes over them have read them."""
-        current = True
-        for one in dependencies.each:
-            if one.progress is not None:
-                other = Key(key.kind, key.namespace, one.name)
-                found = await or_none(self._client.get(self.path(other), PartialObjectMetadata))
-                if found is None or identity_of(found.metadata) != one.progress.identity:
-                    self._watched.order.outdated(other, one.progress)
-                    current = False
-        return current
-
     async def _is_so(self, name: str, believed: Node | None) -> bool:
         """Whether the API server has the node as it was believed; if not, the store knows from now on."""
         found: WireNode | None = await or_none(self._client.get(f"/api/v1/nodes/{name}", WireNode))
@@ -319,6 +328,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             deprioritised=order.deprioritised,
             refused=pacing.refused_pods.by_node,
             refused_until=pacing.refused_pods.until,
+            exclusion=self._exclusion.view(_key_of(task), creation.unsure, now),
             gates=state.gates,
             drains=state.drains.views,
             cordons=state.drains.cordons,
@@ -366,5 +376,8 @@ def _identity(node: Node | None) -> tuple[object, ...] | None:
 
 
 def _key(snapshot: Snapshot) -> Key:
-    meta = snapshot.task.metadata
-    return Key(KIND, meta.namespace, meta.name)
+    return _key_of(snapshot.task)
+
+
+def _key_of(task: DaemonTask) -> Key:
+    return Key(KIND, task.metadata.namespace, task.metadata.name)

@@ -14,6 +14,7 @@ import msgspec
 
 from caretaker.api.daemontask import Spec
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.group_view import Hold
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import RefusedPod
@@ -92,6 +93,7 @@ class DecisionInput(msgspec.Struct, frozen=True):
     deprioritised: Mapping[str, float] = {}  # node UID -> when it got no Pod, or no room: others go first
     waiting_since: float = 0.0  # when the rollout began: a wait before it makes nothing late
     drains: Mapping[str, DrainView] = {}  # node UID -> how far it is drained
+    held: Mapping[str, Hold] = {}  # node UID -> the other task of spec.exclusive.group that holds the node
     unsure: Collection[str] = ()  # UIDs of nodes that may still be cordoned by a request without an answer
     deadline: Deadline | None = None  # of spec.rolloutDeadlineSeconds, while the rollout has one
 

@@ -9,6 +9,7 @@ from typing import Final
 from caretaker.api.times import format_time
 from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.decision import DRAINING
+from caretaker.daemontask.exclusive import waiting_words
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_health import NODE_UNHEALTHY, unhealthy
 from caretaker.daemontask.status_input import StatusInput
@@ -70,6 +71,8 @@ def progress(inputs: StatusInput) -> str:
         text += f"; {_gated(inputs)}"
     if inputs.plan.rollout.probing and inputs.pending:
         text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
+    if words := held_by_group(inputs):
+        text += f"; {words}"
     text += _ordered(inputs) + _draining(inputs) + _unhealthy(inputs)
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
@@ -142,6 +145,14 @@ def _ordered(inputs: StatusInput) -> str:
     """What nodes wait for by spec.dependsOn."""
     waits = sorted(inputs.plan.nodes.ordered.items())
     return "".join(f"; {count} node(s) wait for {task}" for task, count in waits)
+
+
+def held_by_group(inputs: StatusInput) -> str:
+    """Which nodes wait for which tasks of spec.exclusive.group; "" = none does."""
+    if inputs.plan.hold or not inputs.pending:
+        return ""
+    plan = inputs.plan
+    return waiting_words(inputs.snapshot, plan.nodes, plan.holding, short=plan.launch.grouped)
 
 
 def _draining(inputs: StatusInput) -> str:

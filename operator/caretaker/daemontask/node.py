@@ -294,7 +294,18 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
         attempt=1 + (retry.attempts + retry.disruptions if retry else 0),
         nonce=nonce,
     )
-    return drained_first(inputs, node, ready, entry) if node.cordon else ready
+    if node.uid in inputs.held:
+        ready = _kept_out(inputs, node, ready)
+    return drained_first(inputs, node, ready, entry) if node.cordon and ready.start else ready
+
+
+def _kept_out(inputs: DecisionInput, node: Node, ready: Decision) -> Decision:
+    """A node that another task of the exclusive group holds waits, and takes no slot that it has not."""
+    hold, ours = inputs.held[node.uid], ready.slot or is_cordoned_by(node, inputs.task_uid)
+    if ours and not hold.always:
+        return ready
+    reason, words = Reason.HELD_BY_GROUP, f"waiting for DaemonTask {hold.task}"
+    return replace(ready, state="pending", reason=reason, message=words, since=0.0, slot=ours, start="")
 
 
 def _outside(inputs: DecisionInput, node: Node, entry: Entry | None, trigger: str) -> Decision | None:

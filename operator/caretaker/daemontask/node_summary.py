@@ -43,6 +43,7 @@ class NodeSummary(msgspec.Struct, frozen=True):
     duplicates: tuple[str, ...] = ()
     waiting: Mapping[str, int] = {}  # why active Pods are not running -> how many
     resting: int = 0  # succeeded nodes that hold a slot for minSuccessSeconds
+    kept_out: Reports = ()  # nodes that wait for another task of spec.exclusive.group
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
     ordered: Mapping[str, int] = {}  # what pending nodes wait for by spec.dependsOn -> how many
     last_completion: float = 0.0
@@ -104,6 +105,7 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
         duplicates=tuple([report.node.name for report in deleting if report.decision.duplicates]),
         waiting=Counter([report.decision.reason for report in waiting]),
         resting=len([report for report in by_state["succeeded"] if report.decision.slot]),
+        kept_out=tuple([report for report in pending if report.decision.reason == Reason.HELD_BY_GROUP]),
         awaiting=len([one for one in pending if one.decision.reason == Reason.AWAITING_SCHEDULE]),
         ordered=Counter(
             r.decision.message for r in pending if r.decision.reason == Reason.AWAITING_DEPENDENCY

@@ -11,12 +11,13 @@ import msgspec
 
 from caretaker.api.conditions import Reason
 from caretaker.api.objects import Node, Pod
-from caretaker.daemontask import rollout, slots, ticks
+from caretaker.daemontask import exclusive, rollout, slots, ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.budgets import Allowance
 from caretaker.daemontask.decision import DRAINING, DecisionInput, NodeReport
 from caretaker.daemontask.dependencies import Progress, progress_of
 from caretaker.daemontask.drain import due, not_in_vain
+from caretaker.daemontask.group_view import Holding
 from caretaker.daemontask.intents import intent
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.losses import decided
@@ -51,6 +52,7 @@ class Launch(msgspec.Struct, frozen=True):
     in_vain: str = ""  # a node that was drained in vain, and keeps others from being cordoned
     budget: Allowance | None = None  # the budget that keeps nodes waiting, if one does
     budget_boundary: float = 0.0  # from then on budgets may allow fewer: no start is begun
+    grouped: bool = False  # the width of the exclusive group keeps nodes waiting, or a task not read yet
     paced_at: float = 0.0  # when the next large Pods may be created, and nodes wait for it
     wake: float = 0.0
     more: bool = False  # other nodes may start at once
@@ -66,6 +68,7 @@ class Plan(msgspec.Struct, frozen=True):
     progress: Progress | None = None  # for the tasks that depend on this one, if there are any
     rollout: Rollout = Rollout()  # by failurePolicy and the failures
     hold: str = ""  # why nothing is started: a reason constant
+    holding: Holding | None = None  # what others of spec.exclusive.group must leave alone
     width: int | None = None  # how many nodes may hold a slot, where parallelism or a budget limits it
     records: Mapping[str, Entry] = {}  # node name -> entry
     forget: tuple[str, ...] = ()
@@ -98,6 +101,7 @@ def plan(snapshot: Snapshot) -> Plan:
         finished_rollout=snapshot.task.status.finished_rollout,
         resumed=requests.resume_at,
     )
+    hold = _hold(snapshot, requests, policy)
     basis = Plan(
         requests=requests,
         tick=tick,
@@ -105,7 +109,8 @@ def plan(snapshot: Snapshot) -> Plan:
         results=_results(snapshot, found),
         progress=_progress(snapshot, found, tick, frozen=frozen),
         rollout=policy,
-        hold=_hold(snapshot, requests, policy),
+        hold=hold,
+        holding=exclusive.holding(snapshot, nodes, hold) if snapshot.exclusion is not None else None,
         launch=Launch(replaced=nodes.replaced),
     )
     # Anything written with a lost shard would make it look present again; only the user's decision ends that.
@@ -139,7 +144,9 @@ def _with_actions(snapshot: Snapshot, inputs: DecisionInput, plan: Plan) -> Plan
     shut = _shut(nodes)
     opens = snapshot.gates.due(shut, snapshot.now)
     more = launch.more or len(deletes) > BATCH or len(opens) > BATCH
-    wake = earliest((nodes.wake, launch.wake, tick.next, snapshot.check_at, _deadline(inputs, nodes)))
+    group_wake = snapshot.exclusion.wake if snapshot.exclusion is not None else 0.0
+    moments = (nodes.wake, launch.wake, tick.next, snapshot.check_at, _deadline(inputs, nodes), group_wake)
+    wake = earliest(moments)
     return msgspec.structs.replace(
         plan,
         width=room.width if limited else None,
@@ -241,6 +248,7 @@ def _launch(snapshot: Snapshot, inputs: DecisionInput, plan: Plan, room: Room, u
     most = 1 if snapshot.one_at_a_time or snapshot.refused_until else BATCH
     assignment = share_out(inputs, room.width - undeletable, holders, tuple(wanting), most)
     short = assignment.short or over
+    assignment, grouped = exclusive.limited(snapshot.exclusion, plan.holding, assignment)
     stuck = not assignment.starts and slots.all_stuck(inputs, holders)
     assignment, paced = slots.paced(assignment, snapshot.allowed)
     launch = msgspec.structs.replace(
@@ -248,6 +256,7 @@ def _launch(snapshot: Snapshot, inputs: DecisionInput, plan: Plan, room: Room, u
         jammed=holders if stuck and (short or policy.gated) else (),
         in_vain=in_vain,
         budget=room.budget if short else None,
+        grouped=grouped,
         paced_at=snapshot.allowed_at if paced else launch.paced_at,
         wake=room.budget_boundary if short else 0.0,
     )

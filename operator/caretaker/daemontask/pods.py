@@ -179,6 +179,7 @@ def _body(
                 names.POD_TRIGGER: start.trigger,
                 names.POD_ATTEMPT: str(start.attempt),
                 names.POD_SEQ: str(start.seq),
+                **({names.POD_EXCLUSIVE: spec.exclusive.group} if spec.exclusive is not None else {}),
                 **({names.POD_SCHEDULED_AT: format_time(start.tick)} if start.tick else {}),
             },
             "ownerReferences": [owner_reference(task.name, task.uid)],

@@ -48,6 +48,7 @@ def reports(
         inputs.namesakes,
         inputs.unstarted,
         inputs.drains,
+        inputs.held,
     )
     special = inputs.unplaced.union(*tables, inputs.unsure)
     others = snapshot.dependencies
@@ -149,6 +150,7 @@ def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> Decision
         unstarted=snapshot.unstarted,
         waiting_since=waiting_since(snapshot.task, snapshot.revision, snapshot.now),
         drains=snapshot.drains,
+        held=snapshot.exclusion.held if snapshot.exclusion is not None else {},
         unsure=snapshot.cordons.unsure,
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
     )

@@ -30,7 +30,7 @@ from caretaker.daemontask.decision import (
     PodsByNode,
 )
 
-_RETRYING: Final = (BACKOFF, QUEUED, Reason.AWAITING_DEPENDENCY)
+_RETRYING: Final = (BACKOFF, QUEUED, Reason.AWAITING_DEPENDENCY, Reason.HELD_BY_GROUP)
 RUNNING: Final = "Running"
 # Reasons of an active node in the ordinary course of its run.
 _ORDINARY: Final = frozenset((*STARTING, "Scheduling", "Starting", RUNNING))

@@ -10,6 +10,7 @@ from caretaker.daemontask.cordon import Cordons
 from caretaker.daemontask.decision import DecisionCache, DrainView, PodsByNode
 from caretaker.daemontask.dependencies import Dependencies
 from caretaker.daemontask.gate_pacing import GatePacing
+from caretaker.daemontask.group_view import GroupView
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.refused_pods import Pacing, RefusedPod
@@ -33,6 +34,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     vanished: Mapping[str, float] = {}
     refused: Mapping[str, RefusedPod] = {}  # node UID -> why the API server created no Pod for it
     refused_until: float = 0.0  # no Pod is created for any node: one is tried then; 0 = Pods are created
+    exclusion: GroupView | None = None  # the other tasks of spec.exclusive.group
     gates: GatePacing = GatePacing()  # why nodes keep the taint of spec.nodeGate
     drains: Mapping[str, DrainView] = {}  # node UID -> how far it is drained
     cordons: Cordons = Cordons()  # those that could not be set

@@ -10,7 +10,7 @@ this order a finished run is seen in one of the two.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -19,13 +19,16 @@ import msgspec
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask, drainer_of, gate_of
-from caretaker.api.names import LABEL_TASK
+from caretaker.api.names import LABEL_TASK, POD_EXCLUSIVE
 from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
 from caretaker.daemontask.decision import PodsByNode
 from caretaker.daemontask.dependencies import Dependencies, Dependency, circle_of, names_of, on_ecs
+from caretaker.daemontask.exclusive import of_pods, view_of
 from caretaker.daemontask.forecast import settle
+from caretaker.daemontask.group_view import GroupView, Other
 from caretaker.daemontask.losses import expected
 from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revisions_of
 from caretaker.daemontask.resource import RawTask, has_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap
@@ -86,7 +89,43 @@ async def _alone(client: KubeClient, raw: RawTask) -> Snapshot:
     task, invalid = read_task(raw)
     await shards.load(now, expected(task.status.ledger))
     ledger = shards.ledger(task.status.ledger, strict=task.spec.at_most_once)
-    return Snapshot(**_of_task(task, invalid), nodes=nodes, pods=pods, ledger=ledger, now=now)
+    found = Snapshot(**_of_task(task, invalid), nodes=nodes, pods=pods, ledger=ledger, now=now)
+    if task.spec.exclusive is None:
+        return found
+    return msgspec.structs.replace(found, exclusion=await _group(client, task, nodes))
+
+
+async def _group(client: KubeClient, task: DaemonTask, nodes: Mapping[str, Node]) -> GroupView:
+    """What the other tasks of the group hold, as their next passes would find it; and Pods of those that are
+    gone."""
+    meta, exclusive = task.metadata, task.spec.exclusive
+    path = f"/api/v1/namespaces/{meta.namespace}/pods"
+    listed, _ = await client.list(DAEMON_TASK.path(meta.namespace), RawTask)
+    pods, _ = await client.list(path, WirePod, each=WirePod.record, params={"labelSelector": LABEL_TASK})
+    by_owner: dict[str, dict[str, dict[str, Pod]]] = {}
+    for pod in pods:
+        by_owner.setdefault(pod.owner_uid, {}).setdefault(pod.node_uid, {})[pod.name] = pod
+    others, now = list[Other](), time.time()
+    for raw in listed:
+        other, invalid = read_task(raw)
+        mine = by_owner.pop(raw.metadata.uid, {})
+        group = other.spec.exclusive.group if other.spec.exclusive is not None else ""
+        if exclusive is None or group != exclusive.group or raw.metadata.name == meta.name:
+            continue
+        shards = Shards(client, meta.namespace, raw.metadata.name, raw.metadata.uid)
+        await shards.load(now, expected(other.status.ledger))
+        ledger = shards.ledger(other.status.ledger, strict=other.spec.at_most_once)
+        found = Snapshot(
+            **_of_task(other, invalid), nodes=nodes, pods=mine, ledger=ledger, now=now, exclusion=GroupView()
+        )
+        if (held := plan(found).holding) is not None:
+            others.append(Other(raw.metadata.name, held))
+    uids = {node.name: node.uid for node in nodes.values()}
+    for of_node in by_owner.values():
+        one = next(pod for found in of_node.values() for pod in found.values())
+        if exclusive is not None and one.annotations.get(POD_EXCLUSIVE) == exclusive.group:
+            others.append(Other(one.labels.get(LABEL_TASK, ""), of_pods([of_node], uids)))
+    return view_of(meta.name, others)
 
 
 def reported_invalid(task: DaemonTask) -> str:

@@ -53,7 +53,7 @@ class WatchHandlers:
         self.pod_store = pods
         self.task_states = TaskStates()
         self.order = TaskOrder(self._order_changed)
-        self._on_key = on_key
+        self.on_key = on_key
         self._scale = scale
         self._namespace = namespace  # the one that the operator works in; "" = all
         nodes.subscribe(self._node_changed)
@@ -73,14 +73,14 @@ class WatchHandlers:
         for key, state in self.task_states.items():
             if _concerns(state, old, new):
                 large = self.task_states.pass_turn(key).large
-                self._on_key(key, urgent=not large and _may_start(state, new), patient=large)
+                self.on_key(key, urgent=not large and _may_start(state, new), patient=large)
             if new is None and old is not None:
                 state.node_gone(old)
 
     def _order_changed(self, key: Key) -> None:
         """A task that this one depends on has changed, or that depends on it."""
         large = self.task_states.pass_turn(key).large
-        self._on_key(key, urgent=not large, patient=large)
+        self.on_key(key, urgent=not large, patient=large)
 
     def own(self, node: Node) -> Node:
         """The node; where a person ended a task's cordon and the mark is left, a later cordon is theirs."""
@@ -98,7 +98,7 @@ class WatchHandlers:
         for node in (old, new):
             mark = mark_of(node) if node is not None else None
             if mark is not None and self._namespace in ("", mark.namespace):
-                self._on_key(Key(KIND, mark.namespace, mark.name), urgent=True)
+                self.on_key(Key(KIND, mark.namespace, mark.name), urgent=True)
 
     def _dated(self, old: Node | None, new: Node) -> Node:
         """The node, each condition dated to when it was seen to change, where its reporter's time is not
@@ -129,10 +129,10 @@ class WatchHandlers:
         if state is None:  # not looked at yet, or gone: then its cordons may wait for the end of the run
             node = self.nodes.get(pod.annotations.get(POD_NODE_NAME, ""))
             if node is not None and node.cordon and (new is None or new.terminal):
-                self._on_key(key)
+                self.on_key(key)
             return
         if state.uid != pod.owner_uid:
-            self._on_key(key)  # of an earlier task of this name: a node may wait for it
+            self.on_key(key)  # of an earlier task of this name: a node may wait for it
             return
         if new is None:
             state.pod_gone(pod, time.time(), self._scale)
@@ -144,7 +144,7 @@ class WatchHandlers:
         if changed and not _just_made(state, old, new):
             # The end of a run frees a slot, which is urgent if a node waits for one; and opens a gated node.
             waits = state.order.queued or self._gated(state, pod)
-            self._on_key(key, urgent=waits and (new is None or new.terminal))
+            self.on_key(key, urgent=waits and (new is None or new.terminal))
 
     def _gated(self, state: TaskState, pod: Pod) -> bool:
         node = self.nodes.get(pod.annotations.get(POD_NODE_NAME, ""))

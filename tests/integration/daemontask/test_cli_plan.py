@@ -241,3 +241,28 @@ async def test_a_schedule_that_never_comes_is_refused_with_its_line(world: World
     assert said.code == 1
     assert "<stdin>:6: spec.schedule: '0 0 30 2 *' never comes" in said.err
     assert "refused, 1 node would not run it" in said.out
+
+
+async def test_nodes_that_wait_for_another_task_of_the_group_are_shown(world: World, cli: Cli) -> None:
+    (held,) = await world.join(1)
+    world.kubelet.default = HOLD
+    exclusive = {"group": "kernel", "parallelism": 1}
+    first = await world.task("first", exclusive=exclusive)
+    await first.running()
+    (free,) = await world.join(1)
+    words = "1 node(s) wait for DaemonTask first of exclusive group kernel"
+    text = manifest(world, "second", exclusive=exclusive)
+    said = await cli("plan", "-f", "-", stdin=text)
+    assert said.code == 0
+    assert words in said.out
+    said = await cli("plan", "-f", "-", "-o", "json", stdin=text)
+    (told,) = said.json["tasks"]
+    assert told["exclusive"] == {"group": "kernel", "parallelism": 1, "waiting": [held]}
+    nodes = {row["node"]: (row["state"], row["reason"]) for row in told["nodes"]}
+    assert nodes[held] == ("pending", "HeldByGroup")
+    assert nodes[free] == ("pending", "Queued")
+    second = await world.task("second", exclusive=exclusive)
+    await second.condition("Progressing", "True", "HeldByGroup")
+    said = await cli("status", "daemontask", "second")
+    assert said.code == 0
+    assert words in said.out

@@ -152,6 +152,14 @@ CASES: Final[Cases] = {
             "31m",
             BY_TASK,
         ),
+        "its nodes wait for another task of its group": Case(
+            {
+                nodes("pending"): "3x40",
+                nodes("active"): "0x40",
+                task("Progressing", "HeldByGroup"): "1x40",
+            },
+            "35m",
+        ),
         "the leader changes, and it goes on standing still": Case(
             {
                 nodes("pending"): "3x15 stale",

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from caretaker.api import daemontask, durations, names, s3refresh
+from caretaker.api import daemontask, durations, ecs, names, s3refresh
 from caretaker.api.conditions import MAX_MESSAGE
 from caretaker.daemontask import results
 from caretaker.registry import DAEMON_TASK, KINDS, S3_AGGREGATED_REFRESH, KindInfo
@@ -286,7 +286,7 @@ def test_names_are_those_of_the_code(case: Case) -> None:
         (TASK, "status.failedNodes", "maxItems", daemontask.MAX_LISTED),
         (TASK, "status.blockedNodes", "maxItems", daemontask.MAX_LISTED),
         (TASK, "status.resultErrors", "maxItems", results.MAX_ERRORS),
-        (TASK, "status.ecs", "maxItems", daemontask.MAX_CLUSTERS),
+        (TASK, "status.ecs", "maxItems", ecs.MAX_CLUSTERS),
         (TASK, "status.results[].values", "maxItems", results.MAX_VALUES),
         (TASK, "status.conditions[].message", "maxLength", MAX_MESSAGE),
         (REFRESH, "status.conditions[].message", "maxLength", MAX_MESSAGE),

@@ -1,6 +1,6 @@
 """What plan says of a DaemonTask with an ECS target, from what a look has found."""
 
-from caretaker.api.daemontask import EcsAws, EcsEvents, EcsSpec
+from caretaker.api.ecs import EcsAws, EcsEvents, EcsSpec
 from caretaker.cli.daemontask.ecs_plan import ClusterForecast, clusters_of, notes_of, problems_of
 
 SPEC = EcsSpec(EcsAws("eu-west-1"), "agent", EcsEvents("queue"))

@@ -32,7 +32,8 @@ CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 # The judge looks at the whole ledger and the spec after every write.
 decoded = lru_cache(maxsize=1 << 14)(decode_entry)
 read_spec = lru_cache(maxsize=64)(msgspec.json.Decoder(Spec).decode)
-TASK_PATH = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/daemontasks/{TASK}"
+TASKS = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/daemontasks"
+TASK_PATH = f"{TASKS}/{TASK}"
 
 Change = tuple[Literal["put", "gone"], int, Any]  # what happened, resourceVersion, the wire object
 
@@ -51,6 +52,8 @@ class Clock:
 
 class SimCluster:
     """The truth. `version` is etcd's revision; node_log and pod_log are what watches tell."""
+
+    task_name, task_uid = TASK, TASK_UID
 
     def __init__(self, clock: Clock, **spec: Any) -> None:
         self.clock = clock
@@ -81,6 +84,10 @@ class SimCluster:
         self.generation = 1
         self.annotations: dict[str, str] = {}
         self.task_version = 1
+
+    @property
+    def task_path(self) -> str:
+        return f"{TASKS}/{self.task_name}"
 
     # ---------------------------------------------------------------- what happens to it
 
@@ -296,11 +303,11 @@ class SimCluster:
     # ---------------------------------------------------------------- the API
 
     def get(self, path: str, wanted: Any) -> Any:
-        if path == TASK_PATH:
+        if path == self.task_path:
             meta = WireMeta(
-                name=TASK,
+                name=self.task_name,
                 namespace=NAMESPACE,
-                uid=TASK_UID,
+                uid=self.task_uid,
                 resource_version=str(self.task_version),
                 generation=self.generation,
                 annotations=self.annotations,
@@ -356,7 +363,7 @@ class SimCluster:
         return made if isinstance(made, WirePod) else msgspec.convert(made, wanted, from_attributes=True)
 
     def patch(self, path: str, body: Mapping[str, Any], wanted: Any) -> Any:
-        if path == f"{TASK_PATH}/status":
+        if path == f"{self.task_path}/status":
             if body["metadata"]["resourceVersion"] != str(self.task_version):
                 raise ApiError(409, "Conflict", "the task has changed", path=path)
             self.status, self.task_version = body["status"], self._next()

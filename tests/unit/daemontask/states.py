@@ -5,11 +5,12 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.daemontask import Budget, FailurePolicy, Rollout, Status
+from caretaker.api.daemontask import Budget, Exclusive, FailurePolicy, Rollout, Status
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.decision import WriteRefusal
 from caretaker.daemontask.dependencies import Dependencies, Dependency
+from caretaker.daemontask.group_view import GroupView, Hold
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.plan import plan
@@ -228,6 +229,17 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
     ),
     "a rollout that a budget holds back is reconciling": (
         snapshot(task(budgets=(Budget(0),)), [A]),
+        WELL,
+        "RollingOut",
+        {"Reconciling": "RollingOut"},
+    ),
+    "nodes that another task of the group holds": (
+        snapshot(
+            task(exclusive=Exclusive("kernel")),
+            [A, B],
+            entries={"b": entry(B)},
+            exclusion=GroupView(held={A.uid: Hold("other", always=True)}),
+        ),
         WELL,
         "RollingOut",
         {"Reconciling": "RollingOut"},

@@ -158,6 +158,11 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
         "a budget lets no node run; 1 node(s) wait",
         "",
     ),
+    "nodes that another task of the group holds": (
+        ("1 of 2 nodes succeeded, 1 pending; 1 node(s) wait for DaemonTask other of exclusive group kernel"),
+        SAME,
+        "",
+    ),
     "a quota that refuses pods is tried again": ("exceeded quota", SAME, SAME),
     "a quota that refuses the ledger is tried again": ("exceeded quota", SAME, SAME),
     "a permission that is missing is tried again": ("cannot create pods", SAME, SAME),

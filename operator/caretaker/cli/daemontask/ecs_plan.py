@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from caretaker.api.daemontask import EcsSpec
+from caretaker.api.ecs import EcsSpec
 from caretaker.aws.calls import Aws
 from caretaker.aws.ecs import Ecs
 from caretaker.aws.errors import AwsError

@@ -17,6 +17,8 @@ from caretaker.cli.daemontask.status import (
     drain_json,
     drain_lines,
     gate_lines,
+    group_json,
+    group_lines,
 )
 from caretaker.cli.manifest import Document
 from caretaker.cli.plan import Planned, PlanOptions, Proposal, noted, propose
@@ -95,6 +97,7 @@ def as_json(proposal: TaskProposal, forecast: Forecast | None) -> dict[str, Any]
         "parallelism": forecast.room.beyond if forecast.snapshot.task.spec.parallelism is not None else None,
         **calendar_json(forecast),
         "waves": forecast.waves,
+        "exclusive": group_json(forecast),
         "nodeGate": gate_status(forecast.snapshot, forecast.plan),
         "drain": drain_json(forecast),
         "dependsOn": order_json(forecast),
@@ -148,7 +151,8 @@ def as_text(proposal: TaskProposal, forecast: Forecast | None, *, wide: bool) ->
 
 
 def _more_lines(forecast: Forecast) -> list[str]:
-    return [*calendar_lines(forecast), *gate_lines(forecast), *drain_lines(forecast), *order_lines(forecast)]
+    lines = [*calendar_lines(forecast), *group_lines(forecast)]
+    return [*lines, *gate_lines(forecast), *drain_lines(forecast), *order_lines(forecast)]
 
 
 def _kind_of_change(old: str, revision: str) -> str:

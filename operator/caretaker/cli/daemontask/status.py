@@ -20,6 +20,7 @@ from caretaker.cli.status import View, follow_to_the_end
 from caretaker.cli.text import abnormal, age, ago, cell, counts, cut, number, one_line, problems, ready_line
 from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.decision import State
+from caretaker.daemontask.exclusive import limit, waiting_words
 from caretaker.daemontask.forecast import Forecast, NodeState, forecast
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.messages import lost_message
@@ -51,6 +52,7 @@ ADVICE: Final = {
     Reason.LARGE_PODS: "wait, or make spec.template smaller: move large fields into a ConfigMap",
     Reason.AWAITING_DEPENDENCY: "see to the task that is named: caretaker status daemontask NAME",
     Reason.DEPENDENCY_CYCLE: "remove an entry of spec.dependsOn from one of the tasks that are named",
+    Reason.HELD_BY_GROUP: "wait; if it lasts, look at the task that is named: caretaker status daemontask",
     Reason.HELD_BY_BUDGET: "wait until the time in the message; without one, edit spec.budgets",
     Reason.SUSPENDED: "set spec.suspend to false to go on",
     Reason.INVALID_SPEC: "correct the field that is named and apply again",
@@ -111,6 +113,7 @@ def as_json(forecast: Forecast) -> dict[str, Any]:
         **calendar_json(forecast),
         "scheduleHistory": task.status.schedule_history,
         "slots": None if plan.width is None else {"width": plan.width, "held": len(plan.nodes.holders)},
+        "exclusive": group_json(forecast),
         "nodeGate": gate_status(forecast.snapshot, plan),
         "drain": drain_json(forecast),
         "dependsOn": order_json(forecast),
@@ -152,8 +155,8 @@ def as_text(forecast: Forecast, wide: bool) -> list[str]:
     if sys.stdout.isatty() and (plan.nodes.counts["active"] or forecast.turns):
         head.append(text.bar(plan.nodes.counts))
     head += ready_line(task.status.conditions, snapshot.now)
-    head += [*calendar_lines(forecast), *_slots(forecast), *gate_lines(forecast), *drain_lines(forecast)]
-    head += order_lines(forecast)
+    head += [*calendar_lines(forecast), *_slots(forecast), *group_lines(forecast)]
+    head += [*gate_lines(forecast), *drain_lines(forecast), *order_lines(forecast)]
     head += diagnostics(task, snapshot.ledger, plan.requests.refused)
     states = sorted(
         (forecast.state_of(name) for name in forecast.reports),
@@ -209,6 +212,27 @@ def _slots(forecast: Forecast) -> list[str]:
     more = f", {len(idle) - _HOLDERS} more" if len(idle) > _HOLDERS else ""
     names = f": {', '.join(idle[:_HOLDERS])}{more} not running" if idle else ""
     return [f"slots: {len(held)} of {forecast.plan.width} held{names}"]
+
+
+def group_json(forecast: Forecast) -> dict[str, Any] | None:
+    """The exclusive group, how many nodes it may have, and the nodes that wait for others of its tasks."""
+    exclusive, view, mine = (
+        forecast.snapshot.task.spec.exclusive,
+        forecast.snapshot.exclusion,
+        forecast.plan.holding,
+    )
+    if exclusive is None:
+        return None
+    width = limit(view, mine) if view is not None and mine is not None else None
+    waiting = sorted(report.node.name for report in forecast.plan.nodes.kept_out)
+    return {"group": exclusive.group, "parallelism": width, "waiting": waiting}
+
+
+def group_lines(forecast: Forecast) -> list[str]:
+    """The nodes that wait for other tasks of the exclusive group."""
+    plan = forecast.plan
+    words = waiting_words(forecast.snapshot, plan.nodes, plan.holding, short=plan.launch.grouped)
+    return [words] if words else []
 
 
 def gate_lines(forecast: Forecast) -> list[str]:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from caretaker.api.conditions import EcsReason as Reason
 from caretaker.api.conditions import Event
-from caretaker.api.daemontask import DaemonTask, EcsSpec, Status
+from caretaker.api.daemontask import DaemonTask, Status
+from caretaker.api.ecs import EcsSpec
 from caretaker.api.grants import Grants, refusals
 from caretaker.aws.calls import Aws
 from caretaker.aws.identity import ClientKey, User

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from caretaker.api.daemontask import EcsSpec, Status
+from caretaker.api.daemontask import Status
+from caretaker.api.ecs import EcsSpec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ecs.check import ServiceState
 

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Event
-from caretaker.api.daemontask import MAX_CLUSTERS, EcsCluster, Status
+from caretaker.api.daemontask import Status
+from caretaker.api.ecs import MAX_CLUSTERS, EcsCluster
 from caretaker.api.times import format_micros, format_time
 from caretaker.daemontask.ecs.conditions import conditions_of
 from caretaker.daemontask.ecs.plan import shown

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from caretaker.api.daemontask import EcsAws, EcsEvents, EcsSpec, Status
+from caretaker.api.daemontask import Status
+from caretaker.api.ecs import EcsAws, EcsEvents, EcsSpec
 from caretaker.api.objects import WireMeta
 from caretaker.daemontask.ecs.check import Answer, Call, CheckParams, ServiceState, check, following
 from caretaker.daemontask.ecs.instances import Notice

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from caretaker.api.daemontask import DaemonTask, EcsAws, EcsSpec, Spec
+from caretaker.api.daemontask import DaemonTask, Spec
+from caretaker.api.ecs import EcsAws, EcsSpec
 from caretaker.api.grants import Grant, Grants
 from caretaker.api.objects import WireMeta
 from caretaker.aws.identity import ClientKey, session_name

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from caretaker.api.conditions import find
-from caretaker.api.daemontask import MAX_CLUSTERS, EcsAws, EcsCluster, EcsSpec, Status
+from caretaker.api.daemontask import Status
+from caretaker.api.ecs import MAX_CLUSTERS, EcsAws, EcsCluster, EcsSpec
 from caretaker.daemontask.ecs.check import ServiceState
 from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Queue, Snapshot
 from caretaker.daemontask.ecs.status import status_of, transitions

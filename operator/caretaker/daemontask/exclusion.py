@@ -1,0 +1,279 @@
+"""Which task of an exclusive group holds which node, as this process knows it (spec.exclusive).
+
+In memory alone: what a task holds follows from its Pods, its cordons and its ledger. It does no I/O. Each
+step runs between two awaits, so that of two passes that run at a time one reserves first:
+
+    noted     a pass, or the list of the namespace's tasks, shows that the task belongs to the group
+    read      its first pass has shown what it holds; until then no other task of the group starts anything
+    claim     a pass is about to write: what it holds, and the starts that the group still allows
+    settled   the writes are made: starts that made nothing hold nothing
+
+A task that lets go of a node or a slot offers it to those that wait, the longest first. An offer lasts until
+their next pass, and OFFER_SECONDS at the longest: a task whose passes fail holds up no other one.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from caretaker.api.names import LABEL_TASK, POD_EXCLUSIVE
+from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.exclusive import admitted, of_pods, view_of
+from caretaker.daemontask.group_view import NOTHING, GroupView, Holding, Other
+from caretaker.daemontask.intents import PATIENCE
+from caretaker.daemontask.plan import Plan, with_launch
+from caretaker.daemontask.pods import Start
+from caretaker.kube.store import PodIndex
+from caretaker.runtime.work_queue import Key
+
+OFFER_SECONDS: Final = 30.0
+_EARLIEST: Final = 0
+
+
+class Enqueue(Protocol):
+    """WorkQueue.add."""
+
+    def __call__(self, key: Key, *, urgent: bool = False) -> None: ...
+
+
+class Member(msgspec.Struct):
+    """A task of the namespace. `group` is empty where it has none."""
+
+    key: Key
+    uid: str
+    group: str
+    read: bool = False
+    holding: Holding = NOTHING
+    waiting: frozenset[str] = frozenset()  # UIDs of nodes that others hold
+    short: bool = False  # the group's width keeps nodes waiting
+    ticket: int = _EARLIEST  # the lower, the longer it has waited; 0 = it does not wait
+    offered: frozenset[str] = frozenset()
+    turn: bool = False
+    until: float = 0.0  # of the offer, seconds since the epoch
+    unsure: dict[str, float] = {}  # node UID -> until when a create without an answer may still be executed
+
+    def as_seen_by(self, other: "Member", now: float) -> Other:
+        """What the other one has to leave to it."""
+        first = self.until > now and self.ticket > 0 and not 0 < other.ticket < self.ticket
+        return Other(
+            name=self.key.name,
+            holding=self.holding,
+            read=self.read,
+            offered=self.offered if first else frozenset(),
+            turn=first and self.turn,
+            until=self.until if first else 0.0,
+        )
+
+
+class Exclusion:
+    """The groups of all namespaces."""
+
+    def __init__(
+        self, index: PodIndex, nodes: Mapping[str, Node], enqueue: Enqueue, scale: float = 1.0
+    ) -> None:
+        self._index = index
+        self._nodes = nodes  # by name
+        self._enqueue = enqueue
+        self._scale = scale
+        self._tasks: dict[str, dict[Key, Member]] = {}  # by namespace
+        self._listed: set[str] = set()  # namespaces all of whose tasks are noted
+        self._former: dict[str, str] = {}  # UID -> group, of tasks that are gone
+        self._tickets = _EARLIEST
+
+    # ---------------------------------------------------------------- who belongs to a group
+
+    def clear(self) -> None:
+        """Another process may lead from now on."""
+        self._tasks.clear()
+        self._listed.clear()
+        self._former.clear()
+
+    def note(self, key: Key, uid: str, group: str) -> Member:
+        """A task as it was read."""
+        tasks = self._tasks.setdefault(key.namespace, {})
+        member = tasks.get(key)
+        if member is None or (member.uid, member.group) != (uid, group):
+            if member is not None:
+                self._leave(member, gone=member.uid != uid)
+            member = tasks[key] = Member(key, uid, group)
+        return member
+
+    def knows(self, namespace: str) -> bool:
+        """Whether all tasks of the namespace are noted."""
+        return namespace in self._listed
+
+    def listed(self, namespace: str, found: Iterable[tuple[Key, str, str]]) -> None:
+        """All tasks of a namespace, with their UIDs and groups. A pass may have read newer ones. Each member
+        gets a pass, which shows what it holds, or that it is gone."""
+        tasks = self._tasks.setdefault(namespace, {})
+        for key, uid, group in found:
+            if key not in tasks and self.note(key, uid, group).group:
+                self._enqueue(key, urgent=True)
+        self._listed.add(namespace)
+
+    def forget(self, key: Key) -> None:
+        """The task is gone; its Pods may live on."""
+        if (member := self._tasks.get(key.namespace, {}).pop(key, None)) is not None:
+            self._leave(member, gone=True)
+
+    def _leave(self, member: Member, *, gone: bool) -> None:
+        if not member.group:
+            return
+        if gone and self._index.pods_of(member.key.namespace, member.uid):
+            self._former[member.uid] = member.group
+        self._wake(self._others(member))
+
+    # ---------------------------------------------------------------- what they hold
+
+    def view(self, key: Key, unsure: Collection[str], now: float) -> GroupView | None:
+        """The other tasks of the group; None of a task without. `unsure`: UIDs of nodes where a Pod of the
+        task may have been created."""
+        member = self._tasks.get(key.namespace, {}).get(key)
+        if member is None or not member.group:
+            return None
+        member.unsure = {uid: until for uid, until in member.unsure.items() if until > now or uid in unsure}
+        others = [one.as_seen_by(member, now) for one in self._others(member)]
+        found = view_of(key.name, [*others, *self._deleted(member)], frozenset({*member.unsure, *unsure}))
+        moments = (at for at in (found.wake, *member.unsure.values()) if at > now)
+        return replace(found, wake=min(moments, default=0.0))
+
+    def claim(self, key: Key, plan: Plan, unsure: Collection[str], now: float) -> Plan:
+        """The plan without the starts that the group does not allow any more: another task was quicker. The
+        others are reserved."""
+        member = self._tasks.get(key.namespace, {}).get(key)
+        if member is None or plan.holding is None:
+            return plan
+        mine, starts = plan.holding, (*plan.launch.starts, *plan.launch.cordons)
+        let_go = member.holding.nodes.keys() - mine.nodes.keys()
+        if let_go:
+            self._go_last(member)
+        self._pass_on(member, let_go, freed=_has_room(member, mine), now=now)
+        begun: list[str] = []
+        if starts and (view := self.view(key, unsure, now)) is not None:
+            begun = admitted(view, mine, [start.node_uid for start in starts])
+        late = frozenset(start.node_uid for start in starts).difference(begun)
+        waiting = frozenset(report.node.uid for report in plan.nodes.kept_out) | late
+        short = plan.launch.grouped or bool(late)
+        unused = member.offered.difference(begun, waiting)
+        turn = member.turn and not (begun or short)
+        member.read, member.waiting, member.short = True, waiting, short
+        member.holding = replace(
+            mine,
+            nodes={**mine.nodes, **dict.fromkeys(begun, True)},
+            slots=mine.slots.union(begun),
+            busy=mine.busy.union(begun),
+        )
+        member.offered, member.turn, member.until = frozenset(), False, 0.0
+        self._queue(member, begun=bool(begun))
+        self._pass_on(member, unused, freed=turn, now=now)
+        return _without(plan, late) if late else plan
+
+    def settled(
+        self, key: Key, plan: Plan, made: Callable[[Start], bool], unsure: Collection[str], now: float
+    ) -> None:
+        """The plan's starts were made, or not."""
+        member = self._tasks.get(key.namespace, {}).get(key)
+        if member is None or plan.holding is None:
+            return
+        until = now + PATIENCE * self._scale + 1.0
+        member.unsure |= {uid: until for uid in unsure if uid not in member.unsure}
+        starts = (*plan.launch.starts, *plan.launch.cordons)
+        vain = {s.node_uid for s in starts if s.node_uid not in unsure and not made(s)}
+        if not vain:
+            return
+        mine, held = plan.holding, member.holding
+        was = {uid: lives for uid, lives in mine.nodes.items() if uid in vain}
+        member.holding = replace(
+            held,
+            nodes={uid: lives for uid, lives in held.nodes.items() if uid not in vain} | was,
+            slots=held.slots - (vain - mine.slots),
+            busy=held.busy - (vain - mine.busy),
+        )
+        self._pass_on(member, vain - mine.nodes.keys(), freed=True, now=now)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Called by the store. The end of a Pod of a task that is gone lets others of its group go on."""
+        pod = new if new is not None else old
+        if pod is None or (new is not None and not new.terminal):
+            return
+        group = self._group_of(pod)
+        tasks = self._tasks.get(pod.namespace, {}).values() if group else ()
+        if all(member.uid != pod.owner_uid for member in tasks):
+            self._wake(member for member in tasks if member.group == group)
+        if not self._index.pods_of(pod.namespace, pod.owner_uid):
+            self._former.pop(pod.owner_uid, None)
+
+    # ---------------------------------------------------------------- inside
+
+    def _others(self, member: Member) -> list[Member]:
+        tasks = self._tasks.get(member.key.namespace, {}).values()
+        return [one for one in tasks if one.group == member.group and one is not member]
+
+    def _deleted(self, member: Member) -> Iterable[Other]:
+        """The tasks of the group that are gone, and have Pods."""
+        namespace = member.key.namespace
+        known = {one.uid for one in self._tasks[namespace].values()}
+        owners = [uid for place, uid in self._index.owners() if place == namespace and uid not in known]
+        uids = {node.name: node.uid for node in self._nodes.values()} if owners else {}
+        for owner in owners:
+            pods = self._index.pods_of(namespace, owner)
+            one = next(pod for of_node in pods.values() for pod in of_node.values())
+            if self._group_of(one) == member.group and (held := of_pods([pods], uids)).nodes:
+                yield Other(one.labels.get(LABEL_TASK, ""), held)
+
+    def _group_of(self, pod: Pod) -> str:
+        return self._former.get(pod.owner_uid) or pod.annotations.get(POD_EXCLUSIVE, "")
+
+    def _wake(self, members: Iterable[Member]) -> None:
+        for member in members:
+            if member.ticket:
+                self._enqueue(member.key, urgent=True)
+
+    def _queue(self, member: Member, *, begun: bool) -> None:
+        """Keep its place among those that wait; one that has begun a run goes to the end."""
+        if not (member.waiting or member.short):
+            member.ticket = _EARLIEST
+        elif begun or not member.ticket:
+            self._go_last(member)
+
+    def _go_last(self, member: Member) -> None:
+        self._tickets += 1
+        member.ticket = self._tickets
+
+    def _pass_on(self, member: Member, nodes: Collection[str], *, freed: bool, now: float) -> None:
+        """Offer what the member let go of to those that wait for it."""
+        if not (nodes or freed):
+            return
+        for other in self._others(member):
+            found = other.waiting.intersection(nodes)
+            turn = freed and other.short
+            if not other.ticket or not (found or turn):
+                continue
+            other.offered, other.turn = other.offered | found, other.turn or turn
+            other.until = now + OFFER_SECONDS * self._scale
+            self._enqueue(other.key, urgent=True)
+
+
+def _has_room(member: Member, mine: Holding) -> bool:
+    """Whether the group may begin more than before, now that the member holds `mine`."""
+    was = member.holding
+    fewer = len(mine.slots) < len(was.slots) or len(mine.busy) < len(was.busy)
+    return fewer or not member.read or mine.width != was.width
+
+
+def _without(plan: Plan, late: Collection[str]) -> Plan:
+    """The plan without the starts on these nodes (UIDs), and another plan at once."""
+    launch = plan.launch
+    starts = tuple(start for start in launch.starts if start.node_uid not in late)
+    names = {start.node_name for start in starts}
+    own = sum(start.node_uid not in late for start in launch.starts[: launch.assignment.own])
+    return with_launch(
+        replace(plan, more=True),
+        starts=starts,
+        cordons=tuple(start for start in launch.cordons if start.node_uid not in late),
+        intents={name: entry for name, entry in launch.intents.items() if name in names},
+        assignment=replace(launch.assignment, own=own),
+        queued=launch.queued + len(late),
+    )
