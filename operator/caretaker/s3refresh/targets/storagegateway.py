@@ -219,6 +219,7 @@ class StorageGatewayShares(TargetClient):
             (*faults, *lookups.unresolved),
             tuple(undescribed),
             retry=bool(lookups.unresolved) or lookups.late,
+            listed=complete,
         )
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
