@@ -139,18 +139,18 @@ async def test_a_refusal_is_a_problem_and_the_call_is_made_again(refusal: AwsErr
 
 
 @pytest.mark.parametrize(
-    ("refusal", "told"),
+    ("refusal", "shown"),
     [(DENIED, True), (GONE, True), (BUSY, False), (SILENT, False)],
     ids=lambda one: one.code if isinstance(one, AwsError) else "",
 )
-async def test_a_known_bucket_outlives_refusals_for_a_day(refusal: AwsError, told: bool) -> None:
-    """A refusal is told of at once; a call that S3 may soon answer only once the bucket does not count."""
+async def test_a_known_bucket_outlives_refusals_for_a_day(refusal: AwsError, shown: bool) -> None:
+    """A refusal is shown at once; a call that S3 may soon answer only once the bucket does not count."""
     s3 = S3()
     await s3.bucket()
     s3.error = refusal
     s3.now += KEPT_SECONDS
     bucket, problem = await s3.bucket()
-    assert (bucket, bool(problem)) == ("ledger", told)
+    assert (bucket, bool(problem)) == ("ledger", shown)
     s3.now = 1000.0 + STALE_SECONDS - 1
     assert (await s3.bucket())[0] == "ledger"
     s3.now += RETRY_SECONDS
