@@ -170,6 +170,8 @@ class Writer:
             await worker.begin(setup.config, sqs, make(read.spec, tools))
         if read.flushing:  # it still refreshes dirty targets
             await worker.receiver.pause(stopped=True)
+        elif snapshot.plan_input.discovery.complete:  # perhaps by the record alone
+            worker.receive()
 
     # ---------------------------------------------------------------- after the status
 

@@ -187,8 +187,9 @@ class Discoverer:
 
 def _with_unseen(found: Discovery, before: Discovery) -> Discovery:
     """A region that does not answer takes no share away: events of a share that was known would be deleted
-    unmarked where the bucket has another, or wear out their receive counts where it has none."""
-    if found.complete:
+    unmarked where the bucket has another, or wear out their receive counts where it has none. Where all were
+    listed, the record says where the others are."""
+    if found.locatable:
         return found
     ids = {share.id for share in found.shares}
     unseen = tuple(share for share in before.shares if share.id not in ids)

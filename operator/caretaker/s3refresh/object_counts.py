@@ -32,7 +32,8 @@ _FINE: Final = ("", "Complete", "PartialData")
 
 
 class Signer(msgspec.Struct, frozen=True):
-    """Equal for resources whose calls to CloudWatch are made by one identity. `namespace`: of a Secret."""
+    """Equal for resources whose calls are made by one identity. `namespace`: of a Secret, whose keys may be
+    replaced."""
 
     role_arn: str
     external_id: str

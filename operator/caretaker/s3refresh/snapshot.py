@@ -64,6 +64,7 @@ class Discovery(msgspec.Struct, frozen=True):
     undescribed: tuple[Share, ...] = ()  # listed, without a known bucket; see located()
     blocked: str = ""  # why no call can be made until a Secret is changed, or at all
     retry: bool = False  # something was not found that may soon be
+    listed: bool = False  # all targets were listed: complete, if located() finds one to refresh
 
     @property
     def by_id(self) -> dict[str, Share]:
@@ -75,6 +76,11 @@ class Discovery(msgspec.Struct, frozen=True):
         """Whether there is a result, for the configuration that counts now."""
         return self.complete or bool(self.shares or self.faults or self.undescribed)
 
+    @property
+    def locatable(self) -> bool:
+        """Whether all targets were listed, and those that can be refreshed may be on record."""
+        return self.complete or (self.listed and any(share.ready for share in self.undescribed))
+
     def gone(self, name: str) -> bool:
         """Whether the target does not exist, for certain."""
         return self.complete and all(share.id != name for share in self.shares)
@@ -83,11 +89,13 @@ class Discovery(msgspec.Struct, frozen=True):
         """With the shares whose bucket is not known now, at their recorded location: their events are matched
         to them, and those that were described are refreshed. `places`: share id -> recorded location. A share
         without a record is new, and is refreshed whole once its bucket is known. With a record but no
-        location its events cannot be matched, so the result is not complete."""
+        location its events cannot be matched, so the result is not complete. Nor is it if no share has a
+        bucket, unless one that can be refreshed has one on record."""
         described = self.by_id
         there = [share for share in self.undescribed if share.id not in described and share.id in places]
         found = [_at(share, places[share.id]) for share in there if places[share.id]]
-        complete = self.complete and len(found) == len(there)
+        known = self.complete or (self.listed and any(share.ready for share in found))
+        complete = known and len(found) == len(there)
         return replace(self, complete=complete, shares=(*self.shares, *found))
 
 

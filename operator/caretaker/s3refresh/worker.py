@@ -205,12 +205,7 @@ class Worker:
         self.config, self._target = config, target
         self.memory.inherited = True
 
-        def read() -> None:
-            """Not before every target is known, or an event would seem to have no target."""
-            self.receiver.start(config.readings)
-            self.inspector.report()
-
-        discovery = self.discoverer.run(target, config, read)
+        discovery = self.discoverer.run(target, config, self.receive)
         with log.outside_pass():
             self._tasks = [
                 asyncio.create_task(discovery, name="s3refresh-discover"),
@@ -220,6 +215,12 @@ class Worker:
             ]
             if config.target_type.idempotent:  # messages report the ends of the others
                 self._tasks.append(asyncio.create_task(self.ends.watch(target), name="s3refresh-ends"))
+
+    def receive(self) -> None:
+        """Poll. Not before every target is known, or an event would seem to have no target."""
+        if self.config is not None:
+            self.receiver.start(self.config.readings)
+            self.inspector.report()
 
     async def pause(self) -> None:
         """Nothing more is polled or asked; calls under way go on. Earlier findings do not count any more."""

@@ -128,11 +128,13 @@ async def test_a_denied_access_point_is_named_and_keeps_no_other_share_waiting(p
     assert found["status"] == "True"
 
 
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside another share"])
 async def test_a_share_on_record_is_refreshed_while_its_access_point_is_denied_after_a_kill(
-    place: Refreshing, process: OperatorProcess
+    place: Refreshing, process: OperatorProcess, alone: bool
 ) -> None:
     source = place.aws.source()
-    place.share(place.aws.bucket())
+    if not alone:
+        place.share(place.aws.bucket())
     share, point = share_of(place, source)
     resource = await watched(place, source)
     await place.put(source.bucket, "a/1")
@@ -153,6 +155,31 @@ async def test_a_share_on_record_is_refreshed_while_its_access_point_is_denied_a
     assert (set(last["folders"]), last["recursive"]) == ({"/", "b"}, False)
     place.control.deny_access_point(point, denied=False)
     await resource.condition("Ready")
+
+
+async def test_an_access_point_that_is_made_again_on_another_bucket_loses_no_event(
+    place: Refreshing, process: OperatorProcess
+) -> None:
+    source, other = place.aws.source(), place.aws.bucket()
+    place.aws.wiring.connect(other, source.queue)
+    share, point = share_of(place, source)
+    resource = await watched(place, source)
+    await place.fresh(share)
+    await resource.when(lambda r: locations(r) == {f"{source.bucket}/"})
+    process.kill9()
+    before = len(place.control.refreshes(share))
+    place.control.remove_access_point(point)
+    place.control.add_access_point("finance", bucket=other)
+    place.control.deny_access_point(point)
+    process.start()
+    await resource.when(lambda r: ALLOW in unresolved(r))
+    await place.put(other, "a/1")
+    await place.emptied(source.queue.url)
+    assert len(place.control.refreshes(share)) == before, "its bucket is not known: the event is gone"
+    place.control.deny_access_point(point, denied=False)
+    await resource.when(lambda r: locations(r) == {f"{other}/"})
+    await place.until(lambda: len(place.control.refreshes(share)) > before, "the share is refreshed")
+    assert place.control.refreshes(share)[-1]["recursive"], "it has missed events"
 
 
 async def test_s3_that_throttles_is_asked_again_and_the_condition_says_so(place: Refreshing) -> None:
@@ -217,3 +244,4 @@ async def test_plan_and_status_show_the_bucket_or_what_to_do(
     said = await cli("plan", "-f", "-", "--output", "json", stdin=body)
     (target,) = json.loads(said.out)["refreshes"][0]["targets"]
     assert (target["bucket"], target["prefix"], target["usable"]) == (source.bucket, "team/", True)
+    assert target["accessPoint"] is None, "S3 has not named it"

@@ -7,19 +7,22 @@ import pytest
 from msgspec.structs import replace
 
 from caretaker.aws.errors import AwsError, ErrorClass
-from caretaker.aws.identity import ClientKey, Identity, Keys
 from caretaker.s3refresh.match import AccessPoint
+from caretaker.s3refresh.object_counts import Signer
 from caretaker.s3refresh.targets.access_points import (
     KEPT_SECONDS,
+    LINE_SECONDS,
     RETRY_SECONDS,
     STALE_SECONDS,
     AccessPoints,
+    Asker,
 )
 
 FINANCE = AccessPoint("aws", "eu-west-1", "111122223333", "finance")
 OTHER = replace(FINANCE, name="other")
 ALIAS = "finance-hrzrlukc5m36ft7okagglf3gmwluquse1b-s3alias"
-KEY = ClientKey("s3control", "eu-west-1", namespace="media")
+SIGNER = Signer("arn:aws:iam::111122223333:role/r", "", "", "", "")
+ASKER = SIGNER, "media"
 
 
 def error(error_class: ErrorClass, code: str, status: int = 400) -> AwsError:
@@ -41,6 +44,7 @@ class S3:
         self.buckets = {"finance": "ledger", "other": "books"}
         self.aliases = {"finance": ALIAS}
         self.error: AwsError | None = None
+        self.bad = frozenset[str]()  # the error is of these alone
         self.calls: list[tuple[str, str]] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -51,12 +55,12 @@ class S3:
         self.calls.append((AccountId, Name))
         self.asked.release()
         await self.gate.wait()
-        if self.error is not None:
+        if self.error is not None and (not self.bad or Name in self.bad):
             raise self.error
         return {"Bucket": self.buckets[Name], "Alias": self.aliases.get(Name, "")}
 
-    async def bucket(self, point: AccessPoint = FINANCE, key: ClientKey = KEY) -> tuple[str, str]:
-        found = await self.points.bucket_of(key, self, point)
+    async def bucket(self, point: AccessPoint = FINANCE, asker: Asker = ASKER) -> tuple[str, str]:
+        found = await self.points.bucket_of(asker, self, point)
         return found.bucket, found.problem
 
 
@@ -84,17 +88,17 @@ async def test_all_who_ask_at_once_share_a_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "key",
+    "asker",
     [
-        pytest.param(replace(KEY, namespace="other"), id="another namespace"),
-        pytest.param(replace(KEY, identity=Identity(Keys("AKIA", "x"))), id="another identity"),
+        pytest.param((SIGNER, "other"), id="another namespace"),
+        pytest.param((replace(SIGNER, role_arn=""), "media"), id="another identity"),
     ],
 )
-async def test_others_do_not_wait_for_a_call_and_do_not_see_its_answer(key: ClientKey) -> None:
+async def test_others_do_not_wait_for_a_call_and_do_not_see_its_answer(asker: Asker) -> None:
     """A call may wait for the threads of its namespace."""
     s3 = S3()
     s3.gate.clear()
-    both = [asyncio.create_task(s3.bucket(key=one)) for one in (KEY, key)]
+    both = [asyncio.create_task(s3.bucket(asker=one)) for one in (ASKER, asker)]
     for _ in both:
         await s3.asked.acquire()
     s3.gate.set()
@@ -135,18 +139,18 @@ async def test_a_refusal_is_a_problem_and_the_call_is_made_again(refusal: AwsErr
 
 
 @pytest.mark.parametrize(
-    ("refusal", "told"),
+    ("refusal", "shown"),
     [(DENIED, True), (GONE, True), (BUSY, False), (SILENT, False)],
     ids=lambda one: one.code if isinstance(one, AwsError) else "",
 )
-async def test_a_known_bucket_outlives_refusals_for_a_day(refusal: AwsError, told: bool) -> None:
-    """A refusal is told of at once; a call that S3 may soon answer only once the bucket does not count."""
+async def test_a_known_bucket_outlives_refusals_for_a_day(refusal: AwsError, shown: bool) -> None:
+    """A refusal is shown at once; a call that S3 may soon answer only once the bucket does not count."""
     s3 = S3()
     await s3.bucket()
     s3.error = refusal
     s3.now += KEPT_SECONDS
     bucket, problem = await s3.bucket()
-    assert (bucket, bool(problem)) == ("ledger", told)
+    assert (bucket, bool(problem)) == ("ledger", shown)
     s3.now = 1000.0 + STALE_SECONDS - 1
     assert (await s3.bucket())[0] == "ledger"
     s3.now += RETRY_SECONDS
@@ -170,6 +174,81 @@ async def test_while_s3_does_not_answer_no_other_access_point_is_asked_for(refus
     assert len(s3.calls) == 2
 
 
+NAMES = [f"p{n}" for n in range(6)]
+
+
+async def discovered(s3: S3) -> set[str]:
+    """The access points with a bucket, all of which are looked up in this order."""
+    return {name for name in NAMES if (await s3.bucket(replace(FINANCE, name=name)))[0]}
+
+
+@pytest.mark.parametrize("refusal", [BUSY, SILENT], ids=["throttled", "no answer"])
+@pytest.mark.parametrize("bad", [["p0"], ["p0", "p1", "p4"]], ids=["one", "three"])
+async def test_access_points_that_always_fail_keep_no_other_from_being_asked_for(
+    refusal: AwsError, bad: list[str]
+) -> None:
+    """An answer that cannot be read, or an error of S3 itself, may be of one access point alone."""
+    s3 = S3()
+    s3.buckets = dict.fromkeys(NAMES, "books")
+    s3.error, s3.bad = refusal, frozenset(bad)
+    assert await discovered(s3) == set()
+    assert len(s3.calls) == 1
+    for _ in range(len(bad)):
+        s3.now += RETRY_SECONDS
+        found = await discovered(s3)
+    assert found == {*NAMES} - s3.bad
+    good = [name for _, name in s3.calls if name not in bad]
+    assert sorted(good) == sorted({*good}), "each once"
+    s3.error = None
+    for _ in range(2):
+        s3.now += RETRY_SECONDS
+        found = await discovered(s3)
+    assert found == {*NAMES}
+
+
+async def test_another_region_does_not_wait_for_one_that_does_not_answer() -> None:
+    s3 = S3()
+    s3.error, s3.bad = SILENT, frozenset(["finance"])
+    await s3.bucket()
+    assert (await s3.bucket(OTHER))[0] == ""
+    assert (await s3.bucket(replace(OTHER, region="eu-west-2")))[0] == "books"
+
+
+async def test_a_refusal_is_an_answer_and_those_behind_it_are_asked_for() -> None:
+    s3 = S3()
+    s3.error = BUSY
+    await s3.bucket()
+    for point in (replace(FINANCE, name="denied"), OTHER):
+        await s3.bucket(point)
+    s3.error, s3.bad = DENIED, frozenset(["denied"])
+    s3.now += RETRY_SECONDS
+    await s3.bucket(replace(FINANCE, name="denied"))
+    assert (await s3.bucket(OTHER))[0] == "books"
+
+
+async def test_one_that_no_share_has_any_more_keeps_its_place_for_a_while() -> None:
+    s3 = S3()
+    s3.error, s3.bad = BUSY, frozenset(["finance"])
+    await s3.bucket()
+    await s3.bucket(replace(FINANCE, name="third"))  # which waits, and is not asked for again
+    s3.now += RETRY_SECONDS
+    assert (await s3.bucket(OTHER))[0] == ""
+    s3.now += LINE_SECONDS - RETRY_SECONDS
+    assert (await s3.bucket(OTHER))[0] == "books"
+
+
+async def test_a_known_bucket_is_asked_for_again_soon_if_s3_did_not_answer() -> None:
+    s3 = S3()
+    assert not (await s3.points.bucket_of(ASKER, s3, FINANCE)).late
+    s3.error = BUSY
+    s3.now += KEPT_SECONDS
+    found = await s3.points.bucket_of(ASKER, s3, FINANCE)
+    assert (found.bucket, found.problem, found.late) == ("ledger", "", True)
+    s3.error = DENIED
+    s3.now += RETRY_SECONDS
+    assert not (await s3.points.bucket_of(ASKER, s3, FINANCE)).late
+
+
 async def test_a_denied_access_point_does_not_keep_another_one_from_being_asked_for() -> None:
     s3 = S3()
     s3.error = DENIED
@@ -184,15 +263,24 @@ async def test_an_alias_counts_only_if_the_access_point_has_it() -> None:
     assert await s3.bucket(replace(FINANCE, alias=ALIAS)) == ("ledger", "")
     other = ALIAS.replace("h", "x", 1)
     problem = f"{FINANCE.arn} has another alias"
-    assert await s3.bucket(replace(FINANCE, alias=other)) == ("", problem)
+    for _ in range(2):
+        assert await s3.bucket(replace(FINANCE, alias=other)) == ("", problem)
     assert len(s3.calls) == 2
+    s3.aliases["finance"] = other  # one that was made again, and S3 did not know it yet
+    s3.now += RETRY_SECONDS
+    assert await s3.bucket(replace(FINANCE, alias=other)) == ("ledger", "")
 
 
 async def test_an_answer_without_the_name_of_a_bucket_is_none() -> None:
     """The bucket goes into status, with the prefix behind a slash."""
     s3 = S3()
     s3.buckets["finance"] = "ledger/team"
-    assert await s3.bucket() == ("", f"{FINANCE.arn} has a bucket without the name of one")
+    for _ in range(2):
+        assert await s3.bucket() == ("", f"{FINANCE.arn} has a bucket without the name of one")
+    s3.buckets["finance"] = "ledger"
+    s3.now += RETRY_SECONDS
+    assert await s3.bucket() == ("ledger", "")
+    assert len(s3.calls) == 2
 
 
 async def test_access_points_that_no_share_has_any_more_are_forgotten() -> None:

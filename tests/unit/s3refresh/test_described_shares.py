@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from caretaker.api.s3refresh import MAX_TARGETS
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.s3refresh.match import AccessPoint
 from caretaker.s3refresh.targets.access_points import Found
 from caretaker.s3refresh.targets.storagegateway import Discover, SharesSpec, StorageGatewayShares
@@ -209,21 +210,61 @@ async def test_an_access_point_that_is_not_looked_up_keeps_no_other_share_waitin
         f"{arn(2)}: which bucket access point {POINT.format(2)} belongs to is not known: denied, or add "
         f"`point-2: BUCKET` to {FIELD}",
     )
-    assert found.located({"share-2": "b/in/"}).by_id["share-2"].ready, "its record says where it is"
+    share = found.located({"share-2": "b/in/"}).by_id["share-2"]
+    assert (share.ready, share.access_point) == (True, ""), "its record says where it is, and not S3"
 
 
 async def test_without_any_share_whose_bucket_is_known_nothing_is_received() -> None:
     found = await behind(Behind([1], [1]), Lookups(denied="point-1")).discover()
     assert (found.complete, found.retry, found.shares) == (False, True, ())
+    assert not found.located({}).complete
+    assert not found.located({"share-1": ""}).complete, "its place is not on record"
+    assert found.located({"share-1": "b/in/"}).complete
+
+
+async def test_a_record_does_not_stand_for_a_region_that_does_not_answer() -> None:
+    class Silent(Behind):
+        async def list_file_shares(self, **_: Any) -> Any:
+            raise AwsError(ErrorClass.TRANSIENT, "Unreachable", service="storagegateway")
+
+    clients = {"eu-west-1": Behind([1], [1]), "eu-west-2": Silent([2], [])}
+    spec, bucket_of = Spec(shares=SharesSpec(discover=Discover())), Lookups(denied="point-1")
+    target = StorageGatewayShares(clients, spec, bucket_of=bucket_of)  # type: ignore[arg-type]
+    found = (await target.discover()).located({"share-1": "b/in/"})
+    assert (found.complete, [one.bucket for one in found.shares]) == (False, ["b"])
+
+
+async def test_a_share_of_an_access_point_that_is_not_supported_is_refreshed_by_its_record() -> None:
+    class MultiRegion(Behind):
+        def described(self, arns: Sequence[str]) -> list[dict[str, str]]:
+            place = {"LocationARN": "arn:aws:s3::111122223333:accesspoint/mfzwi23gnjvgw.mrap"}
+            return [one | place for one in super().described(arns)]
+
+    found = await behind(MultiRegion([1], []), Lookups()).discover()
+    assert (found.complete, found.located({"share-1": "b/in/"}).by_id["share-1"].ready) == (False, True)
+
+
+async def test_a_share_that_cannot_be_refreshed_now_is_no_reason_to_receive() -> None:
+    found = await behind(Behind([1], [1], "DELETING"), Lookups(denied="point-1")).discover()
+    assert not found.located({"share-1": "b/in/"}).complete
 
 
 async def test_a_share_with_an_old_answer_is_refreshed_and_reported() -> None:
     async def old(_: AccessPoint) -> Found:
         return Found("ledger", "denied")
 
-    found = await behind(Behind([1], [1]), old).discover()  # type: ignore[arg-type]
-    assert [(one.bucket, one.ready) for one in found.shares] == [("ledger", True)]
-    assert (found.complete, found.retry, len(found.faults)) == (True, True, 1)
+    numbers = range(1, MAX_TARGETS + 1)
+    found = await behind(Behind(numbers, numbers), old).discover()  # type: ignore[arg-type]
+    assert [(one.bucket, one.ready) for one in found.shares] == [("ledger", True)] * MAX_TARGETS
+    assert (found.complete, found.retry, len(found.faults)) == (True, True, MAX_TARGETS)
+
+
+async def test_an_answer_that_is_late_is_asked_for_again_soon_and_is_no_fault() -> None:
+    async def late(_: AccessPoint) -> Found:
+        return Found("ledger", late=True)
+
+    found = await behind(Behind([1], [1]), late).discover()  # type: ignore[arg-type]
+    assert (found.complete, found.retry, found.faults) == (True, True, ())
 
 
 async def test_with_an_endpoint_of_the_spec_s3_is_not_asked() -> None:
@@ -235,11 +276,11 @@ async def test_with_an_endpoint_of_the_spec_s3_is_not_asked() -> None:
     )
 
 
-async def test_s3_is_asked_for_as_many_shares_as_a_resource_keeps() -> None:
+async def test_s3_is_asked_for_as_many_access_points_as_a_resource_keeps_shares() -> None:
     numbers, lookups = range(1, MAX_TARGETS + 10), Lookups()
     found = await behind(Behind(numbers, numbers), lookups).discover()
     assert len(lookups.asked) == len(found.shares) == MAX_TARGETS
-    assert "S3 is asked for 64 shares of a resource at most" in found.faults[0]
+    assert "S3 is asked for 64 access points of a resource at most" in found.faults[0]
 
 
 async def test_a_share_that_is_not_available_stays_so_behind_an_access_point() -> None:

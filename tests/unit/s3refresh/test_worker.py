@@ -16,7 +16,7 @@ from caretaker.s3refresh.debounce import NOT_MADE, UNKNOWN, Claim
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import Request
 from caretaker.s3refresh.inspection import Discoverer
-from caretaker.s3refresh.match import of_buckets
+from caretaker.s3refresh.match import Share, of_buckets
 from caretaker.s3refresh.receiver import PASS_EVENTS
 from caretaker.s3refresh.resource import RawRefresh, WorkerConfig, read, worker_config_of
 from caretaker.s3refresh.snapshot import Discovery, Message, Result
@@ -152,6 +152,35 @@ async def test_what_was_not_found_is_looked_for_again_before_its_time(found: Dis
     task.cancel()
     assert third.is_set() is again
     assert bool(complete) is found.complete
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["its access point is denied", "its gateway is offline"])
+async def test_a_share_without_a_bucket_is_where_the_record_has_it(ready: bool) -> None:
+    """The only share of a resource. While it cannot be refreshed, its events wait in the queue."""
+    share, again = Share("s", "arn:s", "media", group="g", ready=ready), asyncio.Event()
+    lost = Discovery(
+        False, faults=("denied",), undescribed=(msgspec.structs.replace(share, bucket=""),), listed=True
+    )
+
+    class Target(Answers):
+        discoveries = 0
+
+        async def discover(self) -> Discovery:
+            self.discoveries += 1
+            if self.discoveries == 3:
+                again.set()
+            return await super().discover()
+
+    target: Any = Target(Discovery(True, (share,), listed=True), lost)
+    discoverer = Discoverer(lambda: None, SCALE)
+    at_once = msgspec.structs.replace(config(), rediscover=0.0)
+    task = asyncio.create_task(discoverer.run(target, at_once, lambda: None))
+    async with asyncio.timeout(10):
+        await again.wait()
+    task.cancel()
+    located = discoverer.discovery.located({"s": "media/"})
+    assert [one.bucket for one in located.shares] == ["media"]
+    assert (located.complete, located.shares[0].recorded) == (ready, ready)
 
 
 @pytest.mark.parametrize(

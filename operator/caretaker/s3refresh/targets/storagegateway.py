@@ -23,6 +23,7 @@ from caretaker.aws.storagegateway import FileShare, FileShareInfo, StorageGatewa
 from caretaker.s3refresh import conditions
 from caretaker.s3refresh.debounce import UNKNOWN, Claim
 from caretaker.s3refresh.match import AccessPoint, Share, UnresolvedError, bucket_and_prefix
+from caretaker.s3refresh.object_counts import Signer
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.resource import user_of
 from caretaker.s3refresh.snapshot import Discovery, Result
@@ -47,7 +48,7 @@ GATEWAY_REFUSES: Final = "InvalidGatewayRequestException"
 GATEWAYS: Final = "spec.target.storageGateway"
 NO_LOOKUP: Final = "S3 is not asked with spec.aws.endpointURLs.storagegateway: leave that out"
 NO_MORE: Final = (
-    f"S3 is asked for {MAX_TARGETS} shares of a resource at most: name fewer in {GATEWAYS}.shares"
+    f"S3 is asked for {MAX_TARGETS} access points of a resource at most: name fewer in {GATEWAYS}.shares"
 )
 # completion.assumeAfter, where it is not given.
 ASSUME_SECONDS: Final = 900.0
@@ -149,15 +150,26 @@ def make(meant: StorageGatewayTarget, spec: Spec, tools: Tools) -> "StorageGatew
     }
     clients = {region: tools.aws.storagegateway(target) for region, target in named.items()}
 
+    asker = Signer.of(spec.aws, tools.resource.namespace), tools.resource.namespace
+
     async def bucket_of(point: AccessPoint) -> Found:
         key = identity.ClientKey.of(
             spec.aws, "s3control", tools.keys, region=point.region, user=user_of(tools.resource)
         )
-        return await tools.access_points.bucket_of(key, tools.aws.s3control(key), point)
+        return await tools.access_points.bucket_of(asker, tools.aws.s3control(key), point)
 
     endpoint = spec.aws.endpoint_url("storagegateway")
     # A tenant may run the endpoint, and name any access point that the identity may look up.
     return StorageGatewayShares(clients, meant, endpoint, None if endpoint else bucket_of)
+
+
+class _Lookups:
+    """Of one discovery. `unresolved`: why the bucket of a share is not known, or may be an old answer."""
+
+    def __init__(self) -> None:
+        self.asked = set[AccessPoint]()
+        self.unresolved: list[str] = []
+        self.late = False
 
 
 class StorageGatewayShares(TargetClient):
@@ -181,15 +193,14 @@ class StorageGatewayShares(TargetClient):
         shares: list[Share] = []
         undescribed: list[Share] = []
         faults: list[str] = []
-        unresolved: list[str] = []  # why the bucket of a share is not known, or may be an old answer
+        lookups = _Lookups()
         complete, kept = True, KeptBytes()
         for region, client in self._clients.items():
             try:
                 silent: dict[str, FileShareInfo] = {}
                 async for found in self._described(client, silent, kept):
                     for one in found:
-                        asks = len(shares) + len(unresolved) < MAX_TARGETS
-                        share = await self._located(region, one, unresolved, asks=asks)
+                        share = await self._located(region, one, lookups)
                         (shares if share.bucket else undescribed).append(share)
                 faults += [f"{arn} cannot be described: its gateway may be offline" for arn in silent]
                 undescribed += [self._share(one, region, "", ready=False) for one in silent.values()]
@@ -202,13 +213,13 @@ class StorageGatewayShares(TargetClient):
             faults += [f"{arn}: {self._nowhere()}" for arn in sorted(missing)]
         faults += [f"{share.arn} is not {AVAILABLE}" for share in shares if not share.ready]
         shares.sort(key=lambda share: share.id)
-        complete = complete and bool(shares or not undescribed)
         return Discovery(
-            complete,
+            complete and bool(shares or not undescribed),
             tuple(shares),
-            (*faults, *unresolved),
+            (*faults, *lookups.unresolved),
             tuple(undescribed),
-            retry=bool(unresolved),
+            retry=bool(lookups.unresolved) or lookups.late,
+            listed=complete,
         )
 
     async def refresh(self, share: Share, claim: Claim) -> Result:
@@ -236,26 +247,30 @@ class StorageGatewayShares(TargetClient):
             f"{GATEWAYS}.shares.fileShareARNs, or add its region to {GATEWAYS}.regions"
         )
 
-    async def _located(self, region: str, one: FileShare, unresolved: list[str], *, asks: bool) -> Share:
-        """The share at its place; without a bucket if that is not known. `asks`: S3 may be asked for it."""
+    async def _located(self, region: str, one: FileShare, lookups: _Lookups) -> Share:
+        """The share at its place; without a bucket if that is not known."""
         arn, ready = one["FileShareARN"], one["FileShareStatus"] == AVAILABLE
         try:
             bucket, prefix = bucket_and_prefix(one["LocationARN"], self._spec.access_point_buckets, arn)
         except UnresolvedError as error:
-            unresolved.append(f"{arn}: {error}")
+            lookups.unresolved.append(f"{arn}: {error}")
             return self._share(one, region, "", ready=ready)
         if not isinstance(bucket, AccessPoint):
             return self._share(one, region, bucket, prefix, ready=ready)
-        found = await self._asked(bucket, asks=asks)
+        found = await self._found(bucket, lookups.asked)
+        lookups.late |= found.late
         if found.problem:
-            unresolved.append(f"{arn}: {bucket.unknown(found.problem)}")
+            lookups.unresolved.append(f"{arn}: {bucket.unknown(found.problem)}")
         share = self._share(one, region, found.bucket, prefix, ready=ready)
-        return replace(share, access_point=bucket.arn)
+        return replace(share, access_point=bucket.arn) if found.bucket else share
 
-    async def _asked(self, point: AccessPoint, *, asks: bool) -> Found:
+    async def _found(self, point: AccessPoint, asked: set[AccessPoint]) -> Found:
         if self._bucket_of is None:
             return Found(problem=NO_LOOKUP)
-        return await self._bucket_of(point) if asks else Found(problem=NO_MORE)
+        if point not in asked and len(asked) == MAX_TARGETS:
+            return Found(problem=NO_MORE)
+        asked.add(point)
+        return await self._bucket_of(point)
 
     def _share(
         self, one: FileShare | FileShareInfo, region: str, bucket: str, prefix: str = "", *, ready: bool
