@@ -15,6 +15,10 @@ from caretaker.api.times import parse_time
 NodeCondition = tuple[str, str, float]  # type, status, lastTransitionTime in seconds since the epoch
 
 _TYPE: Final = 316  # characters of a condition's type, by the API's rule
+_UNKNOWN: Final = "Unknown"
+_STATUSES: Final = {
+    status: status for status in ("True", "False", _UNKNOWN)
+}  # of another one nothing is known
 
 
 class WireCondition(msgspec.Struct, rename="camel"):
@@ -28,11 +32,15 @@ class WireCondition(msgspec.Struct, rename="camel"):
 
 
 def node_conditions(found: Iterable[WireCondition]) -> tuple[NodeCondition, ...]:
-    """The conditions of a Node. Types and statuses are the same on every node, and kept once."""
+    """The conditions of a Node, sorted. Types and statuses are the same on every node, and kept once."""
     return tuple(
-        [
-            (intern(one.type), intern(one.status), parse_time(one.last_transition_time) or 0.0)
+        sorted(
+            (
+                intern(one.type),
+                _STATUSES.get(one.status, _UNKNOWN),
+                parse_time(one.last_transition_time) or 0.0,
+            )
             for one in found
             if len(one.type) <= _TYPE
-        ]
+        )
     )

@@ -8,11 +8,11 @@ import time
 from typing import Any
 
 from caretaker.api import names
-from caretaker.api.times import format_micros, normalise_time, stamp_after
+from caretaker.api.times import format_micros, normalise_time, parse_time, stamp_after
 from caretaker.cli.common import CommandError, Session, command, execute, get, get_node_task
 from caretaker.cli.rerun import annotate
 from caretaker.cli.text import number
-from caretaker.daemontask.forecast import forecast
+from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.snapshot_reader import observe
 from caretaker.imds.resource import RawPolicy, read
 from caretaker.registry import DAEMON_TASK, IMDS_POLICY
@@ -44,9 +44,7 @@ async def _task(session: Session, name: str) -> int:
             f"DaemonTask {name} is never paused, since its failurePolicy.action is "
             f"{spec.failure_policy.action}: nothing to resume"
         )
-    # A node's clock may be ahead of ours: its failure would count as one that came later.
-    ends = [format_micros(r.entry.finished_at) for r in current.plan.nodes.failed if r.entry is not None]
-    stamp = stamp_after(current.snapshot.now, ends)
+    stamp = stamp_of(current)
     await annotate(
         session, raw, DAEMON_TASK.path(raw.metadata.namespace, name), lambda _: {names.RESUME_AT: stamp}
     )
@@ -55,6 +53,18 @@ async def _task(session: Session, name: str) -> int:
         return 0
     print(_describe(name, current.plan.hold, len(current.plan.nodes.failed)))
     return 0
+
+
+def stamp_of(current: Forecast) -> str:
+    """The mark that resumes the task."""
+    # A node's clock may be ahead of ours: its failure would count as one that came later.
+    ends = [format_micros(r.entry.finished_at) for r in current.plan.nodes.failed if r.entry is not None]
+    task = current.snapshot.task
+    was = task.status.rollout.resume_at if task.status.rollout is not None else None
+    if task.spec.rollout_deadline_seconds is not None and (before := parse_time(was)) is not None:
+        # So may the clock of an earlier resume. A later second begins the clock of the deadline again.
+        ends.append(format_micros(before + 1))
+    return stamp_after(current.snapshot.now, ends)
 
 
 async def _policy(session: Session, name: str) -> int:

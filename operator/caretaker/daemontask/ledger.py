@@ -56,7 +56,8 @@ class Entry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     attempts: Count = 0  # counted failures under run_key
     disruptions: Count = 0  # uncounted failures under run_key, until it succeeds
     rejections: Count = 0  # Pods in a row, under run_key, of which the kubelet created no container
-    failing_since: Seconds = 0  # end of the first attempt under run_key that failed and was counted
+    # End of the first attempt under run_key that failed and was counted; of a success: resting.py.
+    failing_since: Seconds = 0
     started_at: Seconds = 0
     finished_at: Seconds = 0
     exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] | None = None

@@ -37,7 +37,7 @@ from caretaker.daemontask.drain import drained_first
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
 from caretaker.daemontask.node_eligibility import Eligibility
-from caretaker.daemontask.node_health import UNWELL, health_of
+from caretaker.daemontask.node_health import UNWELL
 from caretaker.daemontask.pod_failure_policy import (
     NODE_REBOOT,
     REBOOT_LOOP,
@@ -49,6 +49,7 @@ from caretaker.daemontask.pod_failure_policy import (
     was_used_up,
 )
 from caretaker.daemontask.refused_pods import RefusedPod
+from caretaker.daemontask.resting import resting, watched
 from caretaker.daemontask.rollout_deadline import cut_off, is_cut_off
 from caretaker.daemontask.run_triggers import (
     RETRY,
@@ -75,7 +76,7 @@ def decide(
         settled = entry_for(inputs, unrecorded, node, entry)
     else:
         settled = _unended(inputs, node, live, entry)
-    settled = dated(settled, inputs.now) if settled is not None else None
+    settled = watched(inputs, node, dated(settled, inputs.now)) if settled is not None else None
     if unrecorded is not None and node.uid in inputs.unplaced:
         inputs = replace(inputs, unplaced=inputs.unplaced - {node.uid})  # that Pod was placed
     decision = (
@@ -226,36 +227,8 @@ def _recorded(inputs: DecisionInput, node: Node, entry: Entry | None) -> Decisio
     if entry.result == "Failed":
         return Decision("failed", entry.reason, entry.message, since=float(entry.finished_at))
     if inputs.spec.min_success_seconds:
-        return _resting(inputs, node, entry)
+        return resting(inputs, node, entry)
     return Decision("succeeded", since=float(entry.finished_at))
-
-
-def _resting(inputs: DecisionInput, node: Node, entry: Entry) -> Decision:
-    """minSuccessSeconds: the slot is freed once the node has stayed Ready that long after its success, with
-    every condition of spec.healthGate healthy.
-
-    Bounded by the progress deadline: a node that breaks for good must not hold a slot for ever. One that
-    broke within that time and is not repaired counts as failing: its run may be why.
-    """
-    health = health_of(node, inputs.spec.health_conditions, inputs.now)
-    ended, since = float(entry.finished_at), health.since
-    watched = ended + inputs.spec.min_success_seconds
-    failing = max(ended, since) if not health.healthy and since <= watched else 0.0
-    until = max(ended, since) + inputs.spec.min_success_seconds
-    bound = watched + inputs.spec.progress_deadline_seconds
-    if inputs.now >= bound or (health.healthy and inputs.now >= until):
-        return Decision("succeeded", message=health.message, since=ended, failing=failing)
-    end = min(until if health.healthy else bound, bound)
-    return Decision(
-        "succeeded",
-        "MinSuccessSeconds",
-        health.message,
-        since=ended,
-        slot=True,
-        slot_until=end,
-        failing=failing,
-        wake=end,
-    )
 
 
 def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry: Entry | None) -> Decision:

@@ -28,7 +28,7 @@ class NodeHealth(msgspec.Struct, frozen=True, gc=False):
 
 
 def unhealthy(node: Node, listed: Sequence[HealthCondition]) -> list[NodeCondition]:
-    """The listed conditions that do not have their healthy status, in the order of the node."""
+    """The listed conditions that do not have their healthy status, sorted by type."""
     wanted = {one.type: one.status for one in listed}
     return [found for found in node.conditions if wanted.get(found[0], found[1]) != found[1]]
 

@@ -51,8 +51,8 @@ class Launch(msgspec.Struct, frozen=True):
     jammed: Reports = ()  # holders of slots, where all of them are stuck and other nodes wait
     in_vain: str = ""  # a node that was drained in vain, and keeps others from being cordoned
     budget: Allowance | None = None  # the budget that keeps nodes waiting, if one does
-    budget_boundary: float = 0.0  # from then on budgets may allow fewer: no start is begun
     grouped: bool = False  # the width of the exclusive group keeps nodes waiting, or a task not read yet
+    boundary: float = 0.0  # from then on budgets or the deadline may allow fewer: no start is begun
     paced_at: float = 0.0  # when the next large Pods may be created, and nodes wait for it
     wake: float = 0.0
     more: bool = False  # other nodes may start at once
@@ -274,7 +274,7 @@ def _launch(snapshot: Snapshot, inputs: DecisionInput, plan: Plan, room: Room, u
         assignment=assignment,
         intents=_intents(snapshot, begun, assignment),
         queued=launch.queued - len(starts) - len(cordons) - len(drains),
-        budget_boundary=room.budget_boundary,
+        boundary=earliest((room.budget_boundary, _deadline(inputs, nodes))),
         more=full and len(wanting) > BATCH,
     )
 

@@ -59,10 +59,10 @@ class PodControl:
         self, task: DaemonTask, revision: str, launch: Launch, state: TaskState
     ) -> tuple[list[str], bool]:
         """Slow start: one Pod at a time, one more with every success, none after a failure that concerns all
-        of them nor from the budgets' boundary on, when they allow another number; the width reached is kept
-        for the next pass. Returns (names of the nodes that have a Pod now and had none before, whether no
-        other plan is needed at once): starts that were not tried need another look at the ledger or the
-        budgets first, and a refused one leaves its slot to another node."""
+        of them nor from the boundary on, when budgets or the deadline allow another number; the width
+        reached is kept for the next pass. Returns (names of the nodes that have a Pod now and had none
+        before, whether no other plan is needed at once): starts that were not tried need another look at the
+        ledger or the budgets first, and a refused one leaves its slot to another node."""
         left, creation = deque(launch.starts), state.creation
         if not left:
             return [], True
@@ -81,7 +81,7 @@ class PodControl:
                 left
                 and creation.refusal is None
                 and time.monotonic() < until
-                and not 0 < launch.budget_boundary <= time.time()
+                and not 0 < launch.boundary <= time.time()
             ):
                 if begun and state.bulk.spent(state.spec.pod_cost, time.monotonic()):
                     return  # another task of the namespace was quicker

@@ -24,12 +24,14 @@ from caretaker.daemontask.ticks import Tick
 
 
 def began_at(snapshot: Snapshot, requests: AnnotationRequests, tick: int) -> float:
-    """When the clock of the rollout of this tick began: with the tick, or when the revision, the re-run or
-    the resume was first seen, in whole seconds. status.rollout.startTime has it from the next write on."""
+    """When the clock of the rollout of this tick began: with the tick, or when the revision, the re-run, the
+    resume or the decision was first seen, in whole seconds. status.rollout.startTime has it from the next
+    write on."""
     task, now = snapshot.task, float(math.floor(snapshot.now))
     was, stored = task.status.rollout, ticks.stored(task)
     resumed = c.find(task.status.conditions, c.SUSPENDED) is not None and not task.spec.suspend
-    if was is None or task.status.current_revision != snapshot.revision or resumed:
+    anew = snapshot.ledger.lost > 0 and bool(requests.ledger)  # by a decision about a lost ledger
+    if was is None or task.status.current_revision != snapshot.revision or resumed or anew:
         return now
     asked = requests.rerun_at > (was.rerun_at or "")
     if asked or math.floor(requests.resume_at) > (parse_time(was.resume_at) or 0.0):
@@ -72,12 +74,21 @@ def binds(inputs: DecisionInput, node: Node, answered: str) -> bool:
 
 def is_cut_off(inputs: DecisionInput, node: Node, entry: Entry | None, trigger: str) -> bool:
     """Whether the deadline keeps the node from the run that it needs. An attempt that began after the
-    deadline was no part of the rollout, and so its retries are none."""
+    deadline, or at a re-run of this node that was asked for since the clock began, was no part of the
+    rollout, and so its retries are none."""
     if not binds(inputs, node, entry.nonce if entry is not None else ""):
         return False
     if trigger == RETRY and entry is not None and inputs.deadline is not None:
-        return entry.started_at < inputs.deadline.at
+        return entry.started_at < inputs.deadline.at and not _is_own(inputs, node, entry)
     return trigger != NODE_REBOOT
+
+
+def _is_own(inputs: DecisionInput, node: Node, entry: Entry) -> bool:
+    """Whether the entry is of a re-run of this node alone."""
+    deadline, asked = inputs.deadline, inputs.rerun_nodes.get(node.name, "")
+    if deadline is None or not asked or asked != entry.nonce or asked <= inputs.rerun_at:
+        return False
+    return (parse_time(asked) or 0.0) >= deadline.began
 
 
 def cut_off(entry: Entry | None) -> Decision:

@@ -1,6 +1,7 @@
 """Conditions of nodes as a gate: which nodes wait, and how far a run that breaks its nodes reaches."""
 
 import time
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -180,6 +181,87 @@ def test_a_repaired_node_is_watched_again_and_then_lets_the_next_one_go() -> Non
     assert len(rollout.hit) == 2
 
 
+class Flapping(Breaking):
+    """A run after whose success a listed condition is healthy for so long, unhealthy for so long, and so on.
+    An entry is written `writes` times."""
+
+    def __init__(self, count: int, healthy: float, broken: float, **spec: Any) -> None:
+        super().__init__(count, 0, **spec)
+        self.periods = (healthy, broken)
+        self.writes: Counter[str] = Counter()
+
+    def one_pass(self) -> None:
+        super().one_pass()
+        self.writes.update(list(self.last.records))
+
+    def let_pass(self, seconds: float) -> None:
+        Rollout.let_pass(self, seconds)
+        healthy, broken = self.periods
+        for name, found in self.pods.items():
+            if found.terminal:
+                rounds, into = divmod(self.now - found.finished, healthy + broken)
+                began = found.finished + rounds * (healthy + broken)
+                told = ("True", began + healthy) if into >= healthy else ("False", began)
+                conditions = (("KernelDeadlock", *told),)
+                self.nodes[name] = msgspec.structs.replace(self.nodes[name], conditions=conditions)
+
+
+@pytest.mark.parametrize("periods", [(30, 30), (45, 15), (5, 200), (55, 5)])
+@pytest.mark.parametrize("after", [0, 20])
+def test_a_condition_that_comes_and_goes_reaches_no_further(periods: tuple[float, float], after: int) -> None:
+    spec = {"parallelism": 3, "min_success_seconds": 60, "progress_deadline_seconds": 600 + after}
+    rollout = Flapping(12, *periods, **spec, failure_policy=PAUSE)
+    for _ in range(2 * 3600 // 5):
+        rollout.one_pass()
+        rollout.let_pass(5)
+    assert (len(rollout.hit), rollout.ready) == (3, "Paused")
+    assert rollout.last.rollout.failing or rollout.last.rollout.lost
+    assert {name: rollout.writes[name] for name in rollout.hit} == dict.fromkeys(rollout.hit, 2), "end, mark"
+
+
+@pytest.mark.parametrize(
+    ("mark", "status", "since", "record", "failing"),
+    [
+        pytest.param(0, "True", 30.0, 30, 30.0, id="it breaks while it is watched"),
+        pytest.param(0, "True", 60.0, 60, 60.0, id="in the last second"),
+        pytest.param(0, "True", 60.5, None, 0.0, id="later"),
+        pytest.param(0, "True", -30.0, 0, 0.0, id="it was broken before"),
+        pytest.param(0, "False", 50.5, 51, 0.0, id="it broke and was repaired between two passes"),
+        pytest.param(0, "False", 10.0, None, 0.0, id="it has held since"),
+        pytest.param(0, "False", -10.0, None, 0.0, id="it was repaired during the run"),
+        pytest.param(30, "True", 75.0, None, 30.0, id="it breaks again"),
+        pytest.param(30, "True", 90.0, None, 30.0, id="a clock ahead, at the first look of an operator"),
+        pytest.param(30, "False", 41.0, None, 0.0, id="it is repaired, and still watched"),
+        pytest.param(30, "False", 40.0, -1, 0.0, id="it has held for long enough"),
+    ],
+)
+def test_the_mark_of_a_node_that_broke_while_it_was_watched(
+    mark: int, status: str, since: float, record: int | None, failing: float
+) -> None:
+    """100 s after a success, with minSuccessSeconds of 60. Times are seconds since the success."""
+    ended = int(NOW - 100)
+    of = node("a", conditions=(("KernelDeadlock", status, ended + since),))
+    known = entry(of, finished_at=ended, failing_since=ended + mark if mark else 0)
+    spec = {"min_success_seconds": 60, "parallelism": 1, "failure_policy": PAUSE}
+    result = planned(task(health_gate=GATE, **spec), [of, node("b")], entries={"a": known})
+    marks = {name: one.failing_since for name, one in result.records.items()}
+    expected = None if record is None else {"a": 0 if record < 0 else ended + record}
+    assert marks == (expected or {})
+    counted = {one.node.name: one.decision.failing - ended for one in result.nodes.failing}
+    assert counted == ({"a": failing} if failing or record == 0 else {})
+
+
+def test_a_node_that_is_repaired_after_its_slot_is_free_counts_until_it_has_held() -> None:
+    ended, later = int(NOW - 100), NOW - 100 + 60 + 1800
+    of = node("a", conditions=(("KernelDeadlock", "False", later - 20),))
+    known = entry(of, finished_at=ended, failing_since=ended + 5)
+    spec = {"min_success_seconds": 60, "parallelism": 1, "failure_policy": PAUSE, "health_gate": GATE}
+    early = planned(task(**spec), [of, node("b")], entries={"a": known}, now=later)
+    assert (early.hold, early.nodes.holders, early.wake) == ("Paused", (), later + 40)
+    held = planned(task(**spec), [of, node("b")], entries={"a": known}, now=later + 40)
+    assert (held.hold, started(held), held.records["a"].failing_since) == ("", ["b"], 0)
+
+
 def test_a_node_whose_run_was_disrupted_and_broke_it_keeps_its_slot_and_counts() -> None:
     """Evicted for the disk that it filled."""
     broken = node("a", conditions=(("KernelDeadlock", "True", NOW - 10),))
@@ -231,8 +313,15 @@ def test_a_heartbeat_changes_no_record() -> None:
     conditions = (("KernelDeadlock", "False"), ("DiskPressure", "False"))
     before, after = (wire(at, *conditions).record() for at in ("10:00", "10:05"))
     assert before == after
-    assert [one[:2] for one in before.conditions] == list(conditions)
+    assert [one[:2] for one in before.conditions] == sorted(conditions)
+    assert before == wire("10:05", *reversed(conditions)).record(), "nor does their order"
     assert before != wire("10:05", ("KernelDeadlock", "True"), ("DiskPressure", "False")).record()
+
+
+def test_a_status_that_the_api_does_not_have_is_unknown() -> None:
+    """A node may write what it likes, at any length."""
+    found = wire("10:00", ("KernelDeadlock", "x" * 10_000)).record()
+    assert [one[:2] for one in found.conditions] == [("KernelDeadlock", "Unknown")]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,16 @@ from caretaker.api.daemontask import Budget, Drain
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time, normalise_time
 from caretaker.cli.daemontask.status import calendar_json, calendar_lines
+from caretaker.cli.resume import stamp_of
 from caretaker.daemontask.decision import Deadline
 from caretaker.daemontask.forecast import forecast
+from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.live import decide_live
 from caretaker.daemontask.node_eligibility import FITS
+from caretaker.daemontask.plan import plan
 from caretaker.daemontask.rollout_deadline import is_cut_off
+from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.almanac import Almanac
 from unit.daemontask.build import NOW, UID, decision_input, entry, node, pod, snapshot, task
 from unit.daemontask.test_blast_radius import PAUSE, Rollout
@@ -115,6 +120,68 @@ def test_a_re_run_of_one_node_is_no_part_of_the_rollout(late: Timed) -> None:
     before = set(late.hit)
     late.at(2 * HOUR)
     assert late.hit == {*before, name}
+
+
+def test_the_retries_of_a_re_run_of_one_node_are_no_part_of_it_either() -> None:
+    """Asked for and begun before the deadline."""
+    rollout = Timed(2, 5, parallelism=2, backoff_limit=20, progress_deadline_seconds=10 * HOUR)
+    rollout.nodes["away"] = node("away", ready=False, ready_since=NOW)
+    rollout.at(HOUR - 120)
+    rollout.annotations[names.RERUN_NODES] = f'{{"n000": "{format_time(rollout.now)}"}}'
+    rollout.bad = frozenset({"n000"})
+    rollout.at(HOUR + 60, step=5)
+    attempts = rollout.entries["n000"].attempts
+    rollout.at(2 * HOUR, step=5)
+    assert rollout.entries["n000"].attempts > attempts > 0
+
+
+@pytest.mark.parametrize("decision", ["rerun", "assume-done: n000"])
+def test_a_decision_about_a_lost_ledger_begins_the_clock_again(decision: str) -> None:
+    """The rollout had finished long before, and is one anew."""
+    rollout = Timed(3, 5)
+    rollout.at(2 * HOUR)
+    assert rollout.status.finished_rollout
+    rollout.annotations[names.LEDGER_DECISION] = decision
+    rollout.entries.clear()
+    rollout.pods.clear()
+    of = task(status=rollout.status, annotations=rollout.annotations, **rollout.spec)
+    lost = Ledger(entries={}, shards=1, lost=1)
+    seen = snapshot(of, list(rollout.nodes.values()), ledger=lost, now=rollout.now)
+    rollout.status = status_of(seen, plan(seen), Outcome(shards=1))
+    assert rollout.status.rollout is not None
+    assert rollout.status.rollout.start_time == format_time(rollout.now)
+    rollout.annotations.clear()
+    before = rollout.begun
+    rollout.at(3 * HOUR - 60)
+    assert (rollout.begun - before, rollout.condition("Ready")[1]) == (3, "Succeeded")
+
+
+def test_no_start_of_a_pass_is_begun_after_the_deadline() -> None:
+    """It may have many, and the API server may be slow."""
+    rollout = Timed(2, parallelism=2)
+    rollout.one_pass()
+    assert len(rollout.last.launch.starts) == 2
+    assert rollout.last.launch.boundary == NOW + HOUR
+    rollout.nodes["new"] = node("new", created=NOW + HOUR)
+    rollout.at(HOUR + 60)
+    joined = plan(
+        snapshot(task(status=rollout.status, **rollout.spec), [rollout.nodes["new"]], now=rollout.now)
+    )
+    assert (len(joined.launch.starts), joined.launch.boundary) == (1, 0.0)
+
+
+@pytest.mark.parametrize("before", [NOW - 5, NOW, NOW + 300])
+def test_each_resume_of_the_command_line_begins_the_clock_again(before: float) -> None:
+    """Also after one from a machine whose clock was ahead."""
+    rollout = Timed(2)
+    rollout.annotations[names.RESUME_AT] = format_time(before)
+    rollout.one_pass()
+    of = task(status=rollout.status, annotations=rollout.annotations, **rollout.spec)
+    rollout.annotations[names.RESUME_AT] = stamp_of(forecast(snapshot(of, list(rollout.nodes.values()))))
+    rollout.now += 600
+    rollout.one_pass()
+    assert rollout.status.rollout is not None
+    assert rollout.status.rollout.start_time == format_time(NOW + 600)
 
 
 @pytest.mark.parametrize("way", ["resume", "re-run", "revision", "longer", "suspended"])

@@ -127,7 +127,7 @@ def test_nothing_is_started_after_a_window_opens_that_limits_nothing_yet() -> No
     ahead = (Budget(0, "0 14 * * *", "1h"),)
     found = plan(seen([A], of={}, budgets=ahead))
     assert started(found) == ["a"]
-    assert found.launch.budget_boundary == NOW + 800
+    assert found.launch.boundary == NOW + 800
 
 
 def test_a_schedule_that_cannot_be_read_does_not_keep_runs_from_being_recorded() -> None:
