@@ -139,14 +139,11 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             task, invalid = await self._decoded(raw)
         # Set before nodes and Pods are taken from the stores: a later event is compared with this spec.
         state.spec, former = await self._read_spec(state, raw.spec, task, invalid)
+        others = await self._dependencies(key, names_of(task.spec))
         ledger = shards.ledger(reported, strict=task.spec.at_most_once)
+        # Nothing is awaited from here to the plan: nodes, Pods and what follows from both are of one moment.
         snapshot = self._snapshot(task, state, ledger, invalid or state.spec.template_error or "")
-        return replace(
-            snapshot,
-            former=former,
-            dependencies=await self._dependencies(key, names_of(task.spec)),
-            awaited=self._watched.order.awaited(key),
-        )
+        return replace(snapshot, former=former, dependencies=others, awaited=self._watched.order.awaited(key))
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """See plan.py."""
@@ -261,12 +258,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         return spec, former
 
     async def _dependencies(self, key: Key, names: Sequence[str]) -> Dependencies:
-        """The progress of other tasks by their passes in this process. One without a pass is looked for."""
-        order = self._watched.order
-        for other in order.unknown(key, names):
-            if await or_none(self._client.get(self.path(other), PartialObjectMetadata)) is None:
-                order.missing(other)
-        found = order.of(key, names)
+        """The progress of other tasks by their passes in this process; took() asks for a first one."""
+        found = self._watched.order.of(key, names)
         for one in found.each:
             if one.progress is not None and one.progress.rules.costly:
                 await cache_eligibility(one.progress.rules, list(self._watched.nodes.values()))

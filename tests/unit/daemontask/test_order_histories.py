@@ -14,7 +14,7 @@ import pytest
 from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask, DependsOn, Spec, Status
 from caretaker.api.objects import Node, Pod, WireMeta
-from caretaker.daemontask.dependencies import Dependencies, identity_of, names_of
+from caretaker.daemontask.dependencies import identity_of, names_of
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import Plan, plan
@@ -156,12 +156,6 @@ class History:
 
     # ---------------------------------------------------------------- the operator
 
-    def dependencies(self, name: str, spec: Spec) -> Dependencies:
-        for other in self.order.unknown(key(name), names_of(spec)):
-            if other.name not in self.tasks:
-                self.order.missing(other)
-        return self.order.of(key(name), names_of(spec))
-
     def gather(self, name: str) -> None:
         task = self.tasks.get(name)
         if task is None:
@@ -171,7 +165,7 @@ class History:
         of = task.snapshot(
             self.nodes,
             self.now,
-            dependencies=self.dependencies(name, task.spec),
+            dependencies=self.order.of(key(name), names_of(task.spec)),
             awaited=self.order.awaited(key(name)),
         )
         self.gathered[name] = of, plan(of)
