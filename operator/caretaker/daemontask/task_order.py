@@ -58,8 +58,6 @@ class TaskOrder:
         if self.awaited(key):
             self._missing.add(key)
             self._wake(self._dependents[key])
-        else:
-            self._missing.discard(key)
 
     def clear(self) -> None:
         """Another process may have led meanwhile."""

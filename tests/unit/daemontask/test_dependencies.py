@@ -135,6 +135,10 @@ def test_a_success_of_an_earlier_boot_does_not_count_where_the_other_task_runs_a
     assert started(planned(task(**spec), [REBOOTED], **of)) == []
 
 
+def test_a_node_that_its_pass_has_not_seen_and_that_is_blocked_for_it_is_not_done() -> None:
+    assert Dependency("first", progress()).at(node("a", unschedulable=True), NOW) == "waits"
+
+
 def test_the_other_nodes_go_on() -> None:
     made = planned(task(parallelism=1), [A, B, C], **waiting(progress(waiting=[A, B], done=[C])))
     assert started(made) == ["c"]

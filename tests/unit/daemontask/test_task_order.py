@@ -112,6 +112,14 @@ def test_a_pass_before_its_first_dependent_is_not_the_last() -> None:
     assert order.woken() == "a"
 
 
+def test_a_task_that_was_missing_and_has_changed_since_is_there() -> None:
+    order = chain()
+    order.drop(A)
+    order.took(A, (), NONE)
+    order.outdated(A, NONE)
+    assert order.of(B, ["a"]).each[0].fault == "NotRead"
+
+
 def test_nothing_is_kept_of_a_task_that_no_other_names() -> None:
     order = Order()
     order.took(B, "a", None)
@@ -167,6 +175,7 @@ def test_tasks_of_another_namespace_are_others() -> None:
 def test_without_dependencies_there_is_nothing() -> None:
     order = chain()
     assert order.of(A, []) == Dependencies()
+    order.drop(B)
     order.clear()
     assert not order.awaited(A)
-    assert order.of(B, ["a"]).each[0].fault == "NotRead"
+    assert [one.fault for one in order.of(D, ["a", "b"]).each] == ["NotRead", "NotRead"]
