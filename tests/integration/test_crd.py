@@ -364,6 +364,15 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             "Too long: may not be more than 63",
             id="a task of a name that no task has",
         ),
+        *(
+            pytest.param(
+                task(dependsOn=[{"name": name}]),
+                "spec.dependsOn[0].name",
+                "should match",
+                id=f"a name that leads to something else: {name}",
+            )
+            for name in ("t/status", "..", "a..b", "A", "a:b", "a\n")
+        ),
         pytest.param(
             task(drain={}), "spec.parallelism", "spec.drain needs spec.parallelism", id="a drain of all nodes"
         ),

@@ -149,14 +149,11 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         await self._know_group(key, task)
         # Set before nodes and Pods are taken from the stores: a later event is compared with this spec.
         state.spec, former = await self._read_spec(state, raw.spec, task, invalid)
+        others = await read_dependencies(self._watched, key, names_of(task.spec))
         ledger = shards.ledger(reported, strict=task.spec.at_most_once)
+        # Nothing is awaited from here to the plan: nodes, Pods and what follows from both are of one moment.
         snapshot = self._snapshot(task, state, ledger, invalid or state.spec.template_error or "")
-        return replace(
-            snapshot,
-            former=former,
-            dependencies=await read_dependencies(self._client, self._watched, key, names_of(task.spec)),
-            awaited=self._watched.order.awaited(key),
-        )
+        return replace(snapshot, former=former, dependencies=others, awaited=self._watched.order.awaited(key))
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """See plan.py."""

@@ -16,7 +16,7 @@ from caretaker.api.objects import Node, WireMeta
 from caretaker.daemontask.decision import DecisionInput, NodeReport
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.pod_failure_policy import NODE_REBOOT
-from caretaker.daemontask.run_triggers import RETRY
+from caretaker.daemontask.run_triggers import RETRY, trigger_of
 
 AtNode = Literal["done", "failed", "waits"]
 
@@ -154,7 +154,7 @@ def in_order(dependencies: Dependencies, inputs: DecisionInput, report: NodeRepo
     Another attempt at a run that has begun on the node does not wait."""
     decision = report.decision
     begins = decision.start or decision.drain
-    if not (begins or decision.replace) or _has_begun(report, inputs.revision):
+    if not (begins or decision.replace) or _has_begun(inputs, report):
         return report
     awaited = dependencies.awaited(report.node, inputs.now)
     if not awaited:
@@ -173,12 +173,11 @@ def in_order(dependencies: Dependencies, inputs: DecisionInput, report: NodeRepo
     return msgspec.structs.replace(report, decision=waiting)
 
 
-def _has_begun(report: NodeReport, revision: str) -> bool:
+def _has_begun(inputs: DecisionInput, report: NodeReport) -> bool:
     entry = report.entry
-    if entry is None or report.decision.start not in ("", RETRY):
-        return False
-    again = entry.result == RETRY and entry.revision == revision
-    return again and entry.attempts + entry.disruptions > 0
+    if entry is None or trigger_of(inputs, report.node, entry) != RETRY:
+        return False  # a Pod that makes way does so for another run, and a drain may be for one
+    return entry.revision == inputs.revision and entry.attempts + entry.disruptions > 0
 
 
 def circle_of(name: str, first: Iterable[str], further: Callable[[str], Iterable[str]]) -> tuple[str, ...]:

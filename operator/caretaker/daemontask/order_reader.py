@@ -1,7 +1,4 @@
-"""Reads the tasks that a task depends on, where no pass of this process has read them, or they may be newer.
-
-I/O only.
-"""
+"""Reads of the tasks that a task depends on. I/O only."""
 
 from collections.abc import Sequence
 
@@ -15,15 +12,9 @@ from caretaker.registry import DAEMON_TASK
 from caretaker.runtime.work_queue import Key
 
 
-async def read_dependencies(
-    client: KubeClient, watched: WatchHandlers, key: Key, names: Sequence[str]
-) -> Dependencies:
-    """The progress of other tasks by their passes in this process. One without a pass is looked for."""
-    order = watched.order
-    for other in order.unknown(key, names):
-        if await _metadata_of(client, other) is None:
-            order.missing(other)
-    found = order.of(key, names)
+async def read_dependencies(watched: WatchHandlers, key: Key, names: Sequence[str]) -> Dependencies:
+    """The progress of other tasks by their passes in this process; TaskOrder.took() asks for a first one."""
+    found = watched.order.of(key, names)
     for one in found.each:
         if one.progress is not None and one.progress.rules.costly:
             await cache_eligibility(one.progress.rules, list(watched.nodes.values()))
@@ -36,15 +27,9 @@ async def are_current(client: KubeClient, order: TaskOrder, key: Key, dependenci
     for one in dependencies.each:
         if one.progress is not None:
             other = Key(key.kind, key.namespace, one.name)
-            found = await _metadata_of(client, other)
+            path = DAEMON_TASK.path(other.namespace, other.name)
+            found = await or_none(client.get(path, PartialObjectMetadata))
             if found is None or identity_of(found.metadata) != one.progress.identity:
                 order.outdated(other, one.progress)
                 current = False
     return current
-
-
-async def _metadata_of(client: KubeClient, key: Key) -> PartialObjectMetadata | None:
-    found: PartialObjectMetadata | None = await or_none(
-        client.get(DAEMON_TASK.path(key.namespace, key.name), PartialObjectMetadata)
-    )
-    return found

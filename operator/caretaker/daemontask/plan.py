@@ -185,9 +185,9 @@ def _results(snapshot: Snapshot, found: list[NodeReport]) -> Summary:
 def _progress(snapshot: Snapshot, found: list[NodeReport], tick: Tick, *, frozen: bool) -> Progress | None:
     if not snapshot.awaited:
         return None
-    return progress_of(
-        snapshot.task, snapshot.eligibility_rules, found, tick.next, fault=_closed(snapshot, frozen)
-    )
+    fault = _closed(snapshot, frozen)
+    until = 0.0 if fault else ticks.next_due(snapshot.task, tick)
+    return progress_of(snapshot.task, snapshot.eligibility_rules, found, until, fault)
 
 
 def _closed(snapshot: Snapshot, frozen: bool) -> str:

@@ -17,21 +17,11 @@ class TaskOrder:
         self._names: dict[Key, tuple[str, ...]] = {}  # dependencies of each task that has some
         self._dependents: dict[Key, set[Key]] = {}
         self._progress: dict[Key, Progress] = {}  # of tasks with dependents alone
-        self._missing: set[Key] = set()
+        self._missing: set[Key] = set()  # with dependents; by their own last passes
 
     def awaited(self, key: Key) -> bool:
         """Whether a task depends on this one."""
         return key in self._dependents
-
-    def unknown(self, key: Key, names: Iterable[str]) -> list[Key]:
-        """The dependencies of which no pass has been made, and which may be missing."""
-        others = (_other(key, name) for name in names)
-        return [other for other in others if other not in self._progress and other not in self._missing]
-
-    def missing(self, key: Key) -> None:
-        """There is no such task."""
-        if key not in self._progress:
-            self._missing.add(key)
 
     def of(self, key: Key, names: Sequence[str]) -> Dependencies:
         """What is known of these dependencies of a task."""
@@ -68,8 +58,6 @@ class TaskOrder:
         if self.awaited(key):
             self._missing.add(key)
             self._wake(self._dependents[key])
-        else:
-            self._missing.discard(key)
 
     def clear(self) -> None:
         """Another process may have led meanwhile."""
@@ -86,7 +74,7 @@ class TaskOrder:
         for other in (_other(key, name) for name in now):
             self._dependents.setdefault(other, set()).add(key)
             if other not in self._progress and other not in self._missing and other != key:
-                self._on_key(other)  # its next pass gives its progress
+                self._on_key(other)  # its next pass gives its progress, or finds that it is missing
         if now:
             self._names[key] = now
         else:

@@ -61,6 +61,15 @@ def next_tick(task: DaemonTask, hold: str, now: float) -> Tick:
     return Tick(last, ticks.after(max(now, last, since)), observed, taken)
 
 
+def next_due(task: DaemonTask, tick: Tick) -> float:
+    """When the tick after this one is due, even if spec.suspend keeps it from being taken; 0 = never. Of a
+    spec that is valid."""
+    if tick.next or task.spec.schedule is None or tick.observed is None:
+        return tick.next
+    since = parse_time(tick.observed.since) or 0.0
+    return cron_calendar.read(task.spec.schedule, task.spec.time_zone).after(max(tick.last, since))
+
+
 def with_tick(task: DaemonTask, tick: Tick) -> DaemonTask:
     """The task once this is stored."""
     status = msgspec.structs.replace(

@@ -135,6 +135,10 @@ def test_a_success_of_an_earlier_boot_does_not_count_where_the_other_task_runs_a
     assert started(planned(task(**spec), [REBOOTED], **of)) == []
 
 
+def test_a_node_that_its_pass_has_not_seen_and_that_is_blocked_for_it_is_not_done() -> None:
+    assert Dependency("first", progress()).at(node("a", unschedulable=True), NOW) == "waits"
+
+
 def test_the_other_nodes_go_on() -> None:
     made = planned(task(parallelism=1), [A, B, C], **waiting(progress(waiting=[A, B], done=[C])))
     assert started(made) == ["c"]
@@ -230,6 +234,22 @@ def test_an_active_pod_makes_way_only_for_a_run_that_may_start() -> None:
     assert planned(of, [A], [old], **waiting(progress(done=[A]))).launch.replaced == (old,)
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"annotations": {names.RERUN_AT: "2026-01-01T00:00:00Z"}}, id="asked again"),
+        pytest.param(
+            {"schedule": "0 3 * * *", "status": Status(last_schedule_time=format_time(NOW - 60))}, id="a tick"
+        ),
+    ],
+)
+def test_another_attempt_makes_way_only_for_a_run_that_may_start(spec: dict[str, Any]) -> None:
+    of, entries = task(concurrency_policy="Replace", **spec), {"a": entry(A, "Retry", **AGAIN)}
+    again = pod(A, 2)
+    assert planned(of, [A], [again], entries, **waiting(progress(waiting=[A]))).launch.replaced == ()
+    assert planned(of, [A], [again], entries, **waiting(progress(done=[A]))).launch.replaced == (again,)
+
+
 def test_no_node_is_cordoned_before_its_run_may_start() -> None:
     of = task(drain=Drain(), parallelism=1)
     assert planned(of, [A], **waiting(progress(waiting=[A]))).launch.cordons == ()
@@ -257,6 +277,20 @@ def test_a_drain_under_way_ends_where_the_run_has_to_wait() -> None:
     assert states(made) == {"pending": 1}
     assert made.releases == (MINE,)
     assert [one.decision.drain for one in made.nodes.marked] == [""]
+
+
+def test_a_drain_for_another_run_than_the_one_that_failed_ends_where_it_has_to_wait() -> None:
+    of = task(
+        drain=Drain(on_failure="Uncordon"),
+        parallelism=1,
+        annotations={names.RERUN_AT: "2026-01-01T00:00:00Z"},
+    )
+    entries = {"a": entry(A, "Retry", **AGAIN)}
+    (report,) = planned(of, [MINE], [], entries, **waiting(progress(done=[A]))).launch.drains
+    view = DrainView(MINE.cordon, report.decision.drain, NOW - 9, NOW - 1, NOW + 5, message="Pod x stays")
+    seen: dict[str, Any] = {"drains": {A.uid: view}, "entries": entries}
+    assert planned(of, [MINE], **seen, **waiting(progress(done=[A]))).releases == ()
+    assert planned(of, [MINE], **seen, **waiting(progress(waiting=[A]))).releases == (MINE,)
 
 
 def test_a_node_that_has_to_stay_cordoned_stays_so() -> None:
@@ -327,7 +361,7 @@ def test_a_forecast_has_no_wave_for_a_node_that_waits() -> None:
 # ---------------------------------------------------------------- the progress of a task
 
 
-def told(*seen: Any, fault: str = "", **more: Any) -> Progress:
+def progress_in(*seen: Any, fault: str = "", **more: Any) -> Progress:
     of = planned(*seen, awaited=True, **more).progress
     assert of is not None
     assert of.fault == fault
@@ -341,7 +375,7 @@ def test_nothing_is_added_up_where_no_task_depends_on_it() -> None:
 def test_the_progress_is_by_the_tasks_own_decisions() -> None:
     out = node("out", labels={"kubernetes.io/os": "windows"})
     entries = {"a": entry(A), "b": entry(B, "Failed")}
-    found = told(task(), [A, B, C, out], [], entries)
+    found = progress_in(task(), [A, B, C, out], [], entries)
     assert found.done == {A.uid: ""}
     assert found.failed == {B.uid}
     assert found.unfinished == {C.uid}
@@ -367,12 +401,12 @@ def test_the_progress_is_by_the_tasks_own_decisions() -> None:
     ],
 )
 def test_a_node_is_unfinished(spec: dict[str, Any], pods: list[Pod], entries: dict[str, Entry]) -> None:
-    found = told(task(**spec), [A], pods, entries)
+    found = progress_in(task(**spec), [A], pods, entries)
     assert (dict(found.done), found.failed, found.unfinished) == ({}, frozenset(), {A.uid})
 
 
 def test_a_node_is_done_at_its_boot_where_each_boot_counts() -> None:
-    found = told(task(rerun_on=("TemplateChange", "NodeReboot")), [A], [], {"a": entry(A)})
+    found = progress_in(task(rerun_on=("TemplateChange", "NodeReboot")), [A], [], {"a": entry(A)})
     assert found.done == {A.uid: A.boot_id}
 
 
@@ -380,15 +414,28 @@ def test_a_tick_that_is_taken_counts_before_it_is_stored() -> None:
     seen = ObservedSchedule("0 3 * * *", "Etc/UTC", format_time(NOW - 300_000))
     at = Status(last_schedule_time=format_time(NOW - 200_000), observed_generation=1, observed_schedule=seen)
     ticked = task(schedule="0 3 * * *", status=at)
-    found = told(ticked, [A], [], {"a": entry(A, tick=int(NOW - 200_000))})
+    found = progress_in(ticked, [A], [], {"a": entry(A, tick=int(NOW - 200_000))})
     assert found.unfinished == {A.uid}
     assert found.until > NOW
 
 
+@pytest.mark.parametrize(
+    ("since", "expected"), [(200_000, "waits"), (60, "done")], ids=["a tick is due", "none is due yet"]
+)
+def test_a_suspended_task_is_not_done_once_a_tick_is_due(since: int, expected: str) -> None:
+    """It takes the tick when it goes on."""
+    seen = ObservedSchedule("0 3 * * *", "Etc/UTC", format_time(NOW - 300_000))
+    last = Status(last_schedule_time=format_time(NOW - since), observed_generation=1, observed_schedule=seen)
+    of = task(schedule="0 3 * * *", suspend=True, status=last)
+    found = progress_in(of, [A], [], {"a": entry(A, tick=int(NOW - since))})
+    assert found.done.keys() == {A.uid}
+    assert Dependency("first", found).at(A, NOW) == expected
+
+
 def test_an_invalid_spec_and_a_lost_ledger_are_faults() -> None:
-    assert told(task(), [A], invalid="spec.x: no", fault=Reason.INVALID_SPEC).fault
+    assert progress_in(task(), [A], invalid="spec.x: no", fault=Reason.INVALID_SPEC).fault
     lost = Ledger({"a": entry(A)}, lost=1, loss="x is gone")
-    assert told(task(), [A], ledger=lost, fault=Reason.LEDGER_LOST).fault
+    assert progress_in(task(), [A], ledger=lost, fault=Reason.LEDGER_LOST).fault
 
 
 def test_what_makes_another_identity() -> None:

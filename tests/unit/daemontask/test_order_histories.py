@@ -14,7 +14,7 @@ import pytest
 from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask, DependsOn, Spec, Status
 from caretaker.api.objects import Node, Pod, WireMeta
-from caretaker.daemontask.dependencies import Dependencies, identity_of, names_of
+from caretaker.daemontask.dependencies import identity_of, names_of
 from caretaker.daemontask.ledger import Entry, Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import Plan, plan
@@ -106,7 +106,9 @@ class History:
     def create(self, name: str) -> None:
         rerun_on = self.random.choice([("TemplateChange",), ("TemplateChange", "NodeReboot")])
         parallelism = self.random.choice([None, 1])
+        concurrency = self.random.choice(["Forbid", "Replace"])
         spec = Spec(self.template(), rerun_on=rerun_on, parallelism=parallelism, backoff_limit=1)
+        spec = msgspec.structs.replace(spec, concurrency_policy=concurrency)
         spec = msgspec.structs.replace(spec, depends_on=self.some(name))
         self.tasks[name] = TrueTask(name, self.number(), spec)
         self.event(key(name))
@@ -121,8 +123,10 @@ class History:
             del self.tasks[name]
         elif what < 0.5:
             task.edit(template=self.template())
-        elif what < 0.75:
+        elif what < 0.7:
             task.edit(depends_on=self.some(name))
+        elif what < 0.75:
+            task.edit(suspend=not task.spec.suspend)
         else:
             task.ask_again(f"2026-01-01T00:00:{self.number() % 60:02}Z")
         if self.random.random() < 0.7:  # else the event comes late
@@ -156,12 +160,6 @@ class History:
 
     # ---------------------------------------------------------------- the operator
 
-    def dependencies(self, name: str, spec: Spec) -> Dependencies:
-        for other in self.order.unknown(key(name), names_of(spec)):
-            if other.name not in self.tasks:
-                self.order.missing(other)
-        return self.order.of(key(name), names_of(spec))
-
     def gather(self, name: str) -> None:
         task = self.tasks.get(name)
         if task is None:
@@ -171,7 +169,7 @@ class History:
         of = task.snapshot(
             self.nodes,
             self.now,
-            dependencies=self.dependencies(name, task.spec),
+            dependencies=self.order.of(key(name), names_of(task.spec)),
             awaited=self.order.awaited(key(name)),
         )
         self.gathered[name] = of, plan(of)
@@ -182,7 +180,7 @@ class History:
         task = self.tasks.get(name)
         if task is None or task.meta.uid != of.task.metadata.uid:
             return
-        for one in of.dependencies.each if made.launch.starts else ():
+        for one in of.dependencies.each if made.launch.starts or made.launch.replaced else ():
             if one.progress is not None:
                 other = self.tasks.get(one.name)
                 if other is None or identity_of(other.meta) != one.progress.identity:
@@ -191,28 +189,31 @@ class History:
                     return
         self.order.took(key(name), names_of(of.task.spec), made.progress)
         task.entries |= made.records
+        for pod in made.launch.replaced:
+            self.judge(of, of.nodes[pod.annotations[names.POD_NODE_NAME]])
         for pod in made.deletes:
             task.pods.get(pod.node_uid, {}).pop(pod.name, None)
         for start in made.launch.starts:
-            self.judge(of, start)
+            if not self.is_retry(of, start):
+                self.judge(of, of.nodes[start.node_name])
             self.starts += 1
             task.pods.setdefault(start.node_uid, {})[f"{name}-{start.seq}"] = new_pod(of, start, self.now)
         if made.records or made.deletes or made.more or (made.wake and made.wake <= self.now):
             self.event(key(name))
 
-    def judge(self, of: Snapshot, start: Start) -> None:
-        """Each task that comes first is done on the node, by the truth of now."""
+    def is_retry(self, of: Snapshot, start: Start) -> bool:
         entry = of.ledger.entries.get(start.node_name)
-        if start.trigger == RETRY and entry is not None and entry.attempts + entry.disruptions > 0:
-            return
-        where = of.nodes[start.node_name]
+        return start.trigger == RETRY and entry is not None and entry.attempts + entry.disruptions > 0
+
+    def judge(self, of: Snapshot, where: Node) -> None:
+        """Each task that comes first is done on the node, by the truth of now."""
         for name in names_of(of.task.spec):
             other = self.tasks.get(name)
-            assert other is not None, f"{of.task.metadata.name} starts without {name}"
+            assert other is not None, f"{of.task.metadata.name} begins without {name}"
             if EligibilityRules(other.spec.template).check(where).kind == "excluded":
                 continue
             found = plan(other.snapshot({where.name: where}, self.now))
-            assert found.nodes.counts["succeeded"] == 1, f"{of.task.metadata.name} starts before {name}"
+            assert found.nodes.counts["succeeded"] == 1, f"{of.task.metadata.name} begins before {name}"
             assert not found.records, f"{name} is not on record"
 
     def step(self) -> None:
@@ -245,7 +246,8 @@ class History:
                 self.create(name)
             before = TASKS[: TASKS.index(name)]
             task = self.tasks[name]
-            task.edit(depends_on=tuple(one for one in task.spec.depends_on if one.name in before))
+            left = tuple(one for one in task.spec.depends_on if one.name in before)
+            task.edit(depends_on=left, suspend=False)
             self.event(key(name))
         for name in list(self.gathered):
             self.finish(name)

@@ -86,22 +86,47 @@ def test_a_task_that_is_deleted_is_missing_until_it_is_there_again() -> None:
     order.drop(A)
     assert order.woken() == "b"
     assert order.of(B, ["a"]).each[0].fault == "NotFound"
-    assert order.unknown(B, ["a"]) == []
     order.took(A, (), NONE)
     assert order.woken() == "b"
     assert order.of(B, ["a"]).each[0].fault == ""
 
 
-def test_one_that_was_looked_for_in_vain_is_missing() -> None:
+def test_one_that_its_pass_does_not_find_is_missing() -> None:
     order = Order()
-    assert order.unknown(B, ["a"]) == [A]
-    order.missing(A)
     order.took(B, "a", None)
-    assert order.woken() == ""  # there is nothing to look at
+    assert order.woken() == "a"
+    assert order.of(B, ["a"]).each[0].fault == "NotRead"
+    order.drop(A)
+    assert order.woken() == "b"
     assert order.of(B, ["a"]).each[0].missing
+    order.took(D, "a", None)
+    assert order.woken() == ""  # that is known
+
+
+def test_a_pass_before_its_first_dependent_is_not_the_last() -> None:
+    """A task is created, and its pass made, between the steps of a pass over one that names it."""
+    order = Order()
+    assert order.of(B, ["a"]).each[0].fault == "NotRead"
+    order.took(A, (), None)
+    order.took(B, "a", None)
+    assert order.woken() == "a"
+
+
+def test_a_task_that_was_missing_and_has_changed_since_is_there() -> None:
+    order = chain()
+    order.drop(A)
     order.took(A, (), NONE)
-    order.missing(A)  # of a read before its creation
-    assert not order.of(B, ["a"]).each[0].missing
+    order.outdated(A, NONE)
+    assert order.of(B, ["a"]).each[0].fault == "NotRead"
+
+
+def test_nothing_is_kept_of_a_task_that_no_other_names() -> None:
+    order = Order()
+    order.took(B, "a", None)
+    order.drop(A)
+    order.drop(B)
+    order.took(B, "a", None)
+    assert order.of(B, ["a"]).each[0].fault == "NotRead"
 
 
 def test_a_task_that_has_changed_is_not_known_until_its_next_pass() -> None:
@@ -150,6 +175,7 @@ def test_tasks_of_another_namespace_are_others() -> None:
 def test_without_dependencies_there_is_nothing() -> None:
     order = chain()
     assert order.of(A, []) == Dependencies()
+    order.drop(B)
     order.clear()
     assert not order.awaited(A)
-    assert order.of(B, ["a"]).each[0].fault == "NotRead"
+    assert [one.fault for one in order.of(D, ["a", "b"]).each] == ["NotRead", "NotRead"]
