@@ -368,7 +368,7 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             pytest.param(
                 task(dependsOn=[{"name": name}]),
                 "spec.dependsOn[0].name",
-                "must be the name of a DaemonTask",
+                "must be the name of a DaemonTask of this namespace",
                 id=f"a name that leads to something else: {name}",
             )
             for name in ("t/status", "..", "a..b", "A", "a:b", "a\n")

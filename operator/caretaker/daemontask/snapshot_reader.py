@@ -8,7 +8,6 @@ A ledger is read after the Pods, because the operator records a run before it de
 this order a finished run is seen in one of the two.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -45,12 +44,13 @@ MOST_TASKS: Final = 100  # that are read to find a circle
 
 async def observe(client: KubeClient, raw: RawTask) -> Snapshot:
     """The cluster around this task, which need not exist: a dry run's answer will do. Raises ApiError."""
-    snapshot = await _alone(client, raw)
+    nodes = await _nodes(client)
+    snapshot = await _alone(client, raw, nodes)
     names = names_of(snapshot.task.spec)
     if not names:
         return snapshot
     tasks = await _reachable(client, raw.metadata, names)
-    each = [await _dependency(client, name, tasks.get(name)) for name in names]
+    each = [await _dependency(client, name, tasks.get(name), nodes) for name in names]
     others = {name: names_of(read_task(task)[0].spec) for name, task in tasks.items()}
     circle = circle_of(raw.metadata.name, names, lambda name: others.get(name, ()))
     return msgspec.structs.replace(snapshot, dependencies=Dependencies(tuple(each), circle))
@@ -70,20 +70,22 @@ async def _reachable(client: KubeClient, meta: WireMeta, names: Iterable[str]) -
     return found
 
 
-async def _dependency(client: KubeClient, name: str, raw: RawTask | None) -> Dependency:
+async def _dependency(
+    client: KubeClient, name: str, raw: RawTask | None, nodes: dict[str, Node]
+) -> Dependency:
     """How far the task is by the operator's own plan, once everything that has finished is recorded."""
     if raw is None:
         return Dependency(name, missing=True)
     if has_ecs(raw):
         return Dependency(name, on_ecs(raw.metadata))
-    snapshot = msgspec.structs.replace(await _alone(client, raw), awaited=True)
+    snapshot = msgspec.structs.replace(await _alone(client, raw, nodes), awaited=True)
     return Dependency(name, settle(snapshot)[1].progress)
 
 
-async def _alone(client: KubeClient, raw: RawTask) -> Snapshot:
+async def _alone(client: KubeClient, raw: RawTask, nodes: dict[str, Node]) -> Snapshot:
     """observe(), without other tasks."""
     meta = raw.metadata
-    nodes, pods = await asyncio.gather(_nodes(client), _pods(client, meta.namespace, meta.name, meta.uid))
+    pods = await _pods(client, meta.namespace, meta.name, meta.uid)
     shards = Shards(client, meta.namespace, meta.name, meta.uid)
     now = time.time()
     task, invalid = read_task(raw)

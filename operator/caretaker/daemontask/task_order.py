@@ -24,7 +24,7 @@ class TaskOrder:
         return key in self._dependents
 
     def of(self, key: Key, names: Sequence[str]) -> Dependencies:
-        """What is known of these dependencies of a task."""
+        """The state of these dependencies of a task, as far as passes have shown it."""
         if not names:
             return Dependencies()
         others = ((name, _other(key, name)) for name in names)

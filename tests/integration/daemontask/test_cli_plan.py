@@ -118,6 +118,8 @@ async def test_the_tasks_that_come_first_are_read_from_the_cluster(
         "  after DaemonTask first: 1 node waiting",
     ]
     assert watched.ledger.writes() == []
+    lists = [call.resource for call in watched.ledger.calls(lambda call: call.verb == "list")]
+    assert lists.count("nodes") == 1, "nodes are read once, however many tasks come first"
     second = await world.task(
         template=manifests.load(text)["spec"]["template"], dependsOn=[{"name": "first"}]
     )

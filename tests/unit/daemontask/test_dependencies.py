@@ -420,11 +420,16 @@ def test_a_tick_that_is_taken_counts_before_it_is_stored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("since", "expected"), [(200_000, "waits"), (60, "done")], ids=["a tick is due", "none is due yet"]
+    ("given", "since", "expected"),
+    [
+        pytest.param(300_000, 200_000, "waits", id="a tick is due"),
+        pytest.param(300_000, 60, "done", id="none is due yet"),
+        pytest.param(60, 200_000, "done", id="none is due since the schedule was changed"),
+    ],
 )
-def test_a_suspended_task_is_not_done_once_a_tick_is_due(since: int, expected: str) -> None:
+def test_a_suspended_task_is_not_done_once_a_tick_is_due(given: int, since: int, expected: str) -> None:
     """It takes the tick when it goes on."""
-    seen = ObservedSchedule("0 3 * * *", "Etc/UTC", format_time(NOW - 300_000))
+    seen = ObservedSchedule("0 3 * * *", "Etc/UTC", format_time(NOW - given))
     last = Status(last_schedule_time=format_time(NOW - since), observed_generation=1, observed_schedule=seen)
     of = task(schedule="0 3 * * *", suspend=True, status=last)
     found = progress_in(of, [A], [], {"a": entry(A, tick=int(NOW - since))})
@@ -433,7 +438,9 @@ def test_a_suspended_task_is_not_done_once_a_tick_is_due(since: int, expected: s
 
 
 def test_an_invalid_spec_and_a_lost_ledger_are_faults() -> None:
-    assert progress_in(task(), [A], invalid="spec.x: no", fault=Reason.INVALID_SPEC).fault
+    seen = ObservedSchedule("0 3 * * *", "Etc/UTC", format_time(NOW - 300_000))
+    of = task(schedule="0 3 * *", status=Status(observed_generation=1, observed_schedule=seen))
+    assert progress_in(of, [A], invalid="spec.schedule: no", fault=Reason.INVALID_SPEC).until == 0
     lost = Ledger({"a": entry(A)}, lost=1, loss="x is gone")
     assert progress_in(task(), [A], ledger=lost, fault=Reason.LEDGER_LOST).fault
 

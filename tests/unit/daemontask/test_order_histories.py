@@ -240,7 +240,7 @@ class History:
     # ---------------------------------------------------------------- the end
 
     def settle(self) -> None:
-        """No circle, no missing task; what is under way ends. Only events bring passes."""
+        """No circle, no missing task; passes under way end. Only events bring passes."""
         for name in TASKS:
             if name not in self.tasks:
                 self.create(name)

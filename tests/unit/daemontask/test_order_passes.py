@@ -1,4 +1,4 @@
-"""Passes over tasks that depend on each other: what is read again before a start, and what is forgotten."""
+"""Passes over tasks that depend on each other: reads before a start, and the end of memory."""
 
 import asyncio
 from typing import Any
