@@ -202,8 +202,8 @@ class Flapping(Breaking):
             if found.terminal:
                 rounds, into = divmod(self.now - found.finished, healthy + broken)
                 began = found.finished + rounds * (healthy + broken)
-                told = ("True", began + healthy) if into >= healthy else ("False", began)
-                conditions = (("KernelDeadlock", *told),)
+                stated = ("True", began + healthy) if into >= healthy else ("False", began)
+                conditions = (("KernelDeadlock", *stated),)
                 self.nodes[name] = msgspec.structs.replace(self.nodes[name], conditions=conditions)
 
 
@@ -360,12 +360,14 @@ def test_an_edit_of_the_gate_holds_from_the_next_pass_on(make: Make) -> None:
 
 
 def wire(heartbeat: str, *conditions: tuple[str, str]) -> WireNode:
-    told = [
+    stated = [
         {"type": kind, "status": status, "lastHeartbeatTime": heartbeat, "message": heartbeat}
         | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
         for kind, status in (("Ready", "True"), *conditions)
     ]
-    return msgspec.convert({"metadata": {"name": "a", "uid": "u"}, "status": {"conditions": told}}, WireNode)
+    return msgspec.convert(
+        {"metadata": {"name": "a", "uid": "u"}, "status": {"conditions": stated}}, WireNode
+    )
 
 
 def test_a_heartbeat_changes_no_record() -> None:
@@ -401,8 +403,8 @@ def test_which_conditions_bring_a_pass(
     handlers.task_states.of(KEY, UID).spec = SpecCache(revision="r", rules=rules)
     plain = {"KernelDeadlock": "False", "DiskPressure": "False"}
     for version, found in enumerate((plain, {**plain, **changes}), start=5):
-        told = tuple((kind, status, 1.0) for kind, status in found.items())
-        nodes.apply(node("a", unschedulable=cordoned, conditions=told), version)
+        stated = tuple((kind, status, 1.0) for kind, status in found.items())
+        nodes.apply(node("a", unschedulable=cordoned, conditions=stated), version)
         if version == 5:
             keys.clear()
     assert keys == [KEY] * passes
@@ -413,11 +415,11 @@ def test_a_condition_is_dated_to_when_it_was_seen_to_change() -> None:
     nodes = Store[Node]()
     handlers = WatchHandlers(nodes, Store[Pod](), lambda *_, **__: None)
     began, dates = time.time(), list[float]()
-    for version, (status, told) in enumerate(
+    for version, (status, stated) in enumerate(
         (("False", began + 9e8), ("True", began + 9e8), ("True", began + 9e8)), start=5
     ):
         nodes.apply(
-            node("a", labels={str(version): ""}, conditions=(("KernelDeadlock", status, told),)), version
+            node("a", labels={str(version): ""}, conditions=(("KernelDeadlock", status, stated),)), version
         )
         (found,) = handlers.nodes["a"].conditions
         assert found[:2] == ("KernelDeadlock", status)
