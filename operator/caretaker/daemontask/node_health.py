@@ -20,7 +20,7 @@ UNWELL: Final = (NODE_NOT_READY, NODE_UNHEALTHY)  # reasons of a node that its r
 
 
 class NodeHealth(msgspec.Struct, frozen=True, gc=False):
-    """Whether a node is Ready with every listed condition healthy, since when, and what is wrong."""
+    """Whether a node is Ready with every listed condition healthy, since when, and the fault in words."""
 
     healthy: bool
     since: float

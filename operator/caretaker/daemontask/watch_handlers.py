@@ -108,12 +108,12 @@ class WatchHandlers:
         seen = {} if joined else dict(zip(_conditions(old), _conditions(known), strict=False))
 
         def since(condition: NodeCondition) -> float:
-            told = condition[2]
+            stated = condition[2]
             if joined:
-                return min(told, now)  # it was so before
+                return min(stated, now)  # it was so before
             if (before := seen.get(condition)) is not None:
                 return before[2]
-            return told if now - CLOSE <= told <= now else now
+            return stated if now - CLOSE <= stated <= now else now
 
         ready, *others = [(kind, state, since((kind, state, at))) for kind, state, at in _conditions(new)]
         if (ready, *others) == _conditions(new):

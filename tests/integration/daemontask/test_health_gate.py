@@ -20,11 +20,11 @@ GATE: Final[dict[str, Any]] = {
 async def report(world: World, node: str, kind: str, status: str, beat: str = "") -> None:
     """What a problem detector writes."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    told = {"type": kind, "status": status, "reason": "Test", "message": beat, "lastHeartbeatTime": now}
+    stated = {"type": kind, "status": status, "reason": "Test", "message": beat, "lastHeartbeatTime": now}
     if not beat:
-        told["lastTransitionTime"] = now
+        stated["lastTransitionTime"] = now
     url = path("nodes", name=node, sub="status")
-    await world.admin.patch(url, {"status": {"conditions": [told]}}, "strategic")
+    await world.admin.patch(url, {"status": {"conditions": [stated]}}, "strategic")
 
 
 async def test_an_unhealthy_node_waits_without_a_slot_and_runs_once_it_is_healthy(world: World) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.daemontask import FailurePolicy
+from caretaker.api.daemontask import Drain, FailurePolicy
 from caretaker.api.health_gate import HealthCondition, HealthGate
 from caretaker.api.objects import Node, Pod, WireNode
+from caretaker.api.times import format_time
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.node_health import NodeHealth, health_of
 from caretaker.daemontask.status import status_of
@@ -201,8 +202,8 @@ class Flapping(Breaking):
             if found.terminal:
                 rounds, into = divmod(self.now - found.finished, healthy + broken)
                 began = found.finished + rounds * (healthy + broken)
-                told = ("True", began + healthy) if into >= healthy else ("False", began)
-                conditions = (("KernelDeadlock", *told),)
+                stated = ("True", began + healthy) if into >= healthy else ("False", began)
+                conditions = (("KernelDeadlock", *stated),)
                 self.nodes[name] = msgspec.structs.replace(self.nodes[name], conditions=conditions)
 
 
@@ -251,6 +252,42 @@ def test_the_mark_of_a_node_that_broke_while_it_was_watched(
     assert counted == ({"a": failing} if failing or record == 0 else {})
 
 
+@pytest.mark.parametrize(
+    ("result", "changes"),
+    [("Failed", {}), ("Retry", {"attempts": 1}), ("Succeeded", {"revision": "another"})],
+)
+def test_only_a_success_that_still_counts_is_marked(result: str, changes: dict[str, Any]) -> None:
+    of = node("a", conditions=(("KernelDeadlock", "True", NOW - 50),))
+    known = entry(of, result, finished_at=int(NOW - 60), **changes)
+    spec = {"min_success_seconds": 60, "health_gate": GATE, "rerun_on": ("TemplateChange",)}
+    assert not planned(task(**spec), [of], entries={"a": known}).records
+
+
+def test_a_detector_that_goes_ends_no_watch() -> None:
+    known = entry(node("a"), finished_at=int(NOW - 30), failing_since=int(NOW - 20))
+    spec = {"min_success_seconds": 60, "health_gate": GATE}
+    result = planned(task(**spec), [node("a")], entries={"a": known})
+    assert (dict(result.records), result.nodes.resting) == ({}, 1)
+
+
+def test_a_node_that_is_unhealthy_for_long_keeps_no_rollout_from_its_end() -> None:
+    rollout = Rollout(2, 2, frozenset(), health_gate=GATE, parallelism=1)
+    sick = (("KernelDeadlock", "True", NOW - 60),)
+    rollout.nodes["n000"] = msgspec.structs.replace(rollout.nodes["n000"], conditions=sick)
+    rollout.roll_on(1780, step=10)
+    assert not rollout.status.finished_rollout
+    rollout.roll_on(60, step=10)
+    assert rollout.status.finished_rollout
+
+
+def test_a_cordoned_node_that_is_unhealthy_for_long_gives_its_slot_back() -> None:
+    mark = f"default/task/{UID}/{format_time(NOW - 9)}"
+    sick = node("a", unschedulable=True, cordon=mark, conditions=(("KernelDeadlock", "True", NOW - 60),))
+    of = task(health_gate=GATE, parallelism=1, drain=Drain())
+    early, late = (planned(of, [sick], now=NOW + at) for at in (0, 1800))
+    assert ([one.name for one in early.releases], [one.name for one in late.releases]) == ([], ["a"])
+
+
 def test_a_node_that_is_repaired_after_its_slot_is_free_counts_until_it_has_held() -> None:
     ended, later = int(NOW - 100), NOW - 100 + 60 + 1800
     of = node("a", conditions=(("KernelDeadlock", "False", later - 20),))
@@ -297,16 +334,40 @@ def test_operators_start_nothing_on_nodes_that_earlier_runs_have_broken(make: Ma
     assert set(world.cluster.entries()) == set(world.cluster.nodes)
 
 
+def test_an_edit_of_the_gate_holds_from_the_next_pass_on(make: Make) -> None:
+    """The template is the same, and so is its revision."""
+    world = make(parallelism=1, rerunOn=["TemplateChange"])
+    names = sorted(world.cluster.nodes)
+    for name in names:
+        world.cluster.set_condition(name, "KernelDeadlock", "True")
+    world.whole_pass(0)
+    world.run_pods()
+    world.cluster.edit(healthGate={"conditions": [{"type": "KernelDeadlock"}]})
+    for _ in range(10):
+        world.whole_pass(0)
+        world.run_pods()
+        world.clock.now += 20
+    assert len(world.cluster.entries()) == 1
+    world.cluster.edit(healthGate=None)
+    for _ in range(10):
+        world.whole_pass(0)
+        world.run_pods()
+        world.clock.now += 20
+    assert sorted(world.cluster.entries()) == names
+
+
 # ---------------------------------------------------------------- events of nodes
 
 
 def wire(heartbeat: str, *conditions: tuple[str, str]) -> WireNode:
-    told = [
+    stated = [
         {"type": kind, "status": status, "lastHeartbeatTime": heartbeat, "message": heartbeat}
         | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
         for kind, status in (("Ready", "True"), *conditions)
     ]
-    return msgspec.convert({"metadata": {"name": "a", "uid": "u"}, "status": {"conditions": told}}, WireNode)
+    return msgspec.convert(
+        {"metadata": {"name": "a", "uid": "u"}, "status": {"conditions": stated}}, WireNode
+    )
 
 
 def test_a_heartbeat_changes_no_record() -> None:
@@ -342,8 +403,8 @@ def test_which_conditions_bring_a_pass(
     handlers.task_states.of(KEY, UID).spec = SpecCache(revision="r", rules=rules)
     plain = {"KernelDeadlock": "False", "DiskPressure": "False"}
     for version, found in enumerate((plain, {**plain, **changes}), start=5):
-        told = tuple((kind, status, 1.0) for kind, status in found.items())
-        nodes.apply(node("a", unschedulable=cordoned, conditions=told), version)
+        stated = tuple((kind, status, 1.0) for kind, status in found.items())
+        nodes.apply(node("a", unschedulable=cordoned, conditions=stated), version)
         if version == 5:
             keys.clear()
     assert keys == [KEY] * passes
@@ -353,16 +414,18 @@ def test_a_condition_is_dated_to_when_it_was_seen_to_change() -> None:
     """A detector whose clock is years off neither excuses a run nor blames it."""
     nodes = Store[Node]()
     handlers = WatchHandlers(nodes, Store[Pod](), lambda *_, **__: None)
-    began = time.time()
-    for version, (status, told) in enumerate(
+    began, dates = time.time(), list[float]()
+    for version, (status, stated) in enumerate(
         (("False", began + 9e8), ("True", began + 9e8), ("True", began + 9e8)), start=5
     ):
         nodes.apply(
-            node("a", labels={str(version): ""}, conditions=(("KernelDeadlock", status, told),)), version
+            node("a", labels={str(version): ""}, conditions=(("KernelDeadlock", status, stated),)), version
         )
         (found,) = handlers.nodes["a"].conditions
         assert found[:2] == ("KernelDeadlock", status)
         assert began <= found[2] <= time.time()
+        dates.append(found[2])
+    assert dates[0] < dates[1] == dates[2], "the third event changes a label alone"
     close = time.time() - 10
     nodes.apply(node("a", conditions=(("KernelDeadlock", "False", close),)), 9)
     assert handlers.nodes["a"].conditions == (("KernelDeadlock", "False", close),)

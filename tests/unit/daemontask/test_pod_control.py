@@ -58,3 +58,15 @@ async def test_of_large_pods_fewer_are_created_at_a_time(
     )
     assert (len(created), complete) == (200, True)
     assert api.most == most
+
+
+@pytest.mark.parametrize(("ahead", "created"), [(-1.0, 0), (60.0, 3)])
+async def test_no_start_is_begun_from_the_boundary_on(ahead: float, created: int) -> None:
+    """Of a budget, or the deadline of the rollout."""
+    of, nodes, state = task(), [node(name) for name in "abc"], TaskState(UID)
+    state.ledger.confirmed = time.monotonic()
+    client: Any = Api()
+    seen = snapshot(of, nodes)
+    launch = msgspec.structs.replace(plan(seen).launch, boundary=time.time() + ahead)
+    found = await PodControl(client, Store(), 1.0).start(of, seen.revision, launch, state)
+    assert (len(found[0]), found[1]) == (created, created > 0)

@@ -6,22 +6,25 @@ import msgspec
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import Budget, Drain
+from caretaker.api.daemontask import Budget, Drain, Status
+from caretaker.api.daemontask import Rollout as StoredRollout
 from caretaker.api.objects import Pod
 from caretaker.api.times import format_time, normalise_time
 from caretaker.cli.daemontask.status import calendar_json, calendar_lines
 from caretaker.cli.resume import stamp_of
-from caretaker.daemontask.decision import Deadline
+from caretaker.daemontask import reports
+from caretaker.daemontask.annotation_requests import AnnotationRequests
+from caretaker.daemontask.decision import Deadline, DecisionCache
 from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.live import decide_live
 from caretaker.daemontask.node_eligibility import FITS
 from caretaker.daemontask.plan import plan
-from caretaker.daemontask.rollout_deadline import is_cut_off
+from caretaker.daemontask.rollout_deadline import began_at, binds, cut_off, is_cut_off
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.almanac import Almanac
-from unit.daemontask.build import NOW, UID, decision_input, entry, node, pod, snapshot, task
+from unit.daemontask.build import NOW, REVISION, UID, decision_input, entry, node, pod, snapshot, task
 from unit.daemontask.test_blast_radius import PAUSE, Rollout
 
 HOUR = 3600
@@ -150,10 +153,10 @@ def test_a_decision_about_a_lost_ledger_begins_the_clock_again(decision: str) ->
     rollout.status = status_of(seen, plan(seen), Outcome(shards=1))
     assert rollout.status.rollout is not None
     assert rollout.status.rollout.start_time == format_time(rollout.now)
-    rollout.annotations.clear()
     before = rollout.begun
     rollout.at(3 * HOUR - 60)
     assert (rollout.begun - before, rollout.condition("Ready")[1]) == (3, "Succeeded")
+    assert rollout.status.rollout.start_time == format_time(NOW + 2 * HOUR), "the annotation may stay"
 
 
 def test_no_start_of_a_pass_is_begun_after_the_deadline() -> None:
@@ -234,6 +237,8 @@ def test_retries_end_at_the_deadline_and_the_node_counts_as_failed() -> None:
     rollout.at(HOUR + 1200, step=5)
     assert rollout.entries[failing].attempts == attempts
     assert rollout.status.succeeded == 1
+    (kept,) = (one for one in rollout.last.nodes.overdue if one.node.name == failing)
+    assert kept.decision.message.startswith("Error")
 
 
 def test_with_pause_a_node_that_the_deadline_cut_off_holds_the_task() -> None:
@@ -242,6 +247,18 @@ def test_with_pause_a_node_that_the_deadline_cut_off_holds_the_task() -> None:
     _, reason, message = rollout.condition("Ready")
     assert reason == "Paused"
     assert "1 node(s) count as failed, past the deadline of the rollout" in message
+
+
+def test_a_cut_off_node_that_is_blocked_is_failing_while_it_holds_its_slot() -> None:
+    """Then it counts as failed, as without a deadline."""
+    away = node("a", ready=False, ready_since=NOW - 30)
+    entries = {"a": entry(away, "Retry", attempts=1, finished_at=int(NOW - 60), started_at=int(NOW - 90))}
+    stored = StoredRollout(start_time=format_time(NOW - HOUR))
+    status = Status(current_revision=REVISION, rollout=stored)
+    of = task(status=status, parallelism=1, failure_policy=PAUSE, rollout_deadline_seconds=HOUR)
+    early, late = (plan(snapshot(of, [away], entries=entries, now=NOW + at)) for at in (0, 1800))
+    assert (early.hold, len(early.nodes.holders), early.rollout.gated) == ("", 1, True)
+    assert (late.hold, len(late.nodes.holders)) == ("Paused", 0)
 
 
 def test_a_deadline_that_is_given_later_counts_from_the_first_pod() -> None:
@@ -273,8 +290,8 @@ def test_a_blocked_node_that_comes_back_after_the_deadline_starts_nothing() -> N
     assert rollout.status.finished_rollout, "kept away for long, it held nothing up"
     other = Timed(2, seconds=2)
     other.nodes["n000"] = node("n000", ready=False, ready_since=NOW + HOUR - 60)
-    other.at(HOUR + 1200)
-    assert not other.status.finished_rollout
+    other.at(HOUR + 2100)
+    assert not other.status.finished_rollout, "away for longer than progressDeadlineSeconds"
     other.nodes["n000"] = node("n000")
     other.at(HOUR + 2400)
     assert (other.hit, other.condition("Ready")[1]) == ({"n001"}, "RolloutDeadlineExceeded")
@@ -339,6 +356,162 @@ def test_caretaker_plan_starts_nothing_either(late: Timed) -> None:
     assert calendar_lines(early) == [f"deadline of the rollout: {over}, in 60m"]
 
 
+# ---------------------------------------------------------------- the clock and its reach
+
+
+def began(**changes: Any) -> float:
+    """began_at() in seconds since NOW, of a rollout whose status was written before, but for the changes."""
+    stored = changes.pop("stored", None)
+    rollout = changes.pop(
+        "rollout", {"rerun_at": None, "resume_at": None, "start_time": format_time(NOW - 900)}
+    )
+    status = Status(
+        current_revision=changes.pop("revision", REVISION),
+        start_time=format_time(NOW - 800),
+        last_schedule_time=format_time(NOW + stored) if stored else None,
+        rollout=StoredRollout(**rollout) if rollout is not None else None,
+    )
+    tick, lost = changes.pop("tick", stored), changes.pop("lost", 0)
+    requests = AnnotationRequests(**changes.pop("requests", {}))
+    of = task(status=status, schedule="* * * * *" if tick or stored else None, **changes)
+    seen = snapshot(of, [], now=NOW + 0.5, ledger=Ledger(entries={}, lost=lost))
+    return began_at(seen, requests, int(NOW + tick) if tick else 0) - NOW
+
+
+RERUN = normalise_time(format_time(NOW - 300))
+UNTIMED = {"rerun_at": None, "resume_at": None, "start_time": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, -900, id="as stored"),
+        pytest.param({"revision": "another"}, 0, id="a revision that is seen for the first time"),
+        pytest.param({"rollout": None}, 0, id="a status without a rollout, of an older version or edited"),
+        pytest.param({"requests": {"rerun_at": RERUN}}, 0, id="a re-run"),
+        pytest.param(
+            {
+                "requests": {"rerun_at": RERUN},
+                "rollout": {"rerun_at": RERUN, "start_time": format_time(NOW - 7)},
+            },
+            -7,
+            id="a re-run that was seen",
+        ),
+        pytest.param({"requests": {"ledger": "rerun"}, "lost": 1}, 0, id="a decision about a lost ledger"),
+        pytest.param({"requests": {"ledger": "rerun"}}, -900, id="one that is carried out"),
+        pytest.param({"lost": 1}, -900, id="a lost ledger that waits for one"),
+        pytest.param({"stored": -600, "tick": -60}, -60, id="a tick"),
+        pytest.param({"stored": -600, "tick": 60}, 0, id="a tick ahead"),
+        pytest.param({"rollout": {**UNTIMED, "start_time": format_time(NOW + 90)}}, 0, id="a clock set back"),
+        pytest.param({"rollout": UNTIMED}, -800, id="a deadline given later: the first pod"),
+        pytest.param({"rollout": UNTIMED, "stored": -600}, -600, id="or the tick"),
+        pytest.param({"rollout": {**UNTIMED, "rerun_at": RERUN}, "stored": -600}, -300, id="or the re-run"),
+    ],
+)
+def test_when_the_clock_began(changes: dict[str, Any], expected: float) -> None:
+    assert began(**changes) == expected
+
+
+def test_a_deadline_that_is_given_before_the_first_pod_counts_from_then() -> None:
+    status = Status(current_revision=REVISION, rollout=StoredRollout())
+    seen = snapshot(task(status=status, rollout_deadline_seconds=HOUR), [], now=NOW + 0.5)
+    assert began_at(seen, AnnotationRequests(), 0) == NOW
+
+
+@pytest.mark.parametrize(
+    ("spec", "exists"),
+    [({}, True), ({"suspend": True}, False), ({"schedule": "0 3 * * *"}, False)],
+    ids=["a rollout", "suspended", "before the first tick"],
+)
+def test_when_there_is_a_deadline(spec: dict[str, Any], exists: bool) -> None:
+    rollout = StoredRollout(start_time=format_time(NOW - HOUR))
+    status = Status(current_revision=REVISION, rollout=rollout)
+    seen = snapshot(task(status=status, rollout_deadline_seconds=HOUR, **spec), [node()])
+    found = reports.decision_input(seen, AnnotationRequests()).deadline
+    assert found == (Deadline(NOW - HOUR, NOW, passed=True) if exists else None)
+
+
+SOLO = normalise_time(format_time(NOW - 50))
+
+
+@pytest.mark.parametrize(
+    ("created", "changes", "nonce", "cut"),
+    [
+        pytest.param(NOW - 101, {}, "", True, id="older than the rollout"),
+        pytest.param(NOW - 100, {}, "", True, id="of the second in which it began"),
+        pytest.param(NOW - 99, {}, "", False, id="younger"),
+        pytest.param(0.0, {"rerun_nodes": {"a": SOLO}}, "", False, id="a re-run of this node"),
+        pytest.param(0.0, {"rerun_nodes": {"b": SOLO}}, "", True, id="of another node"),
+        pytest.param(0.0, {"rerun_nodes": {"a": SOLO}}, SOLO, True, id="that it has answered"),
+        pytest.param(
+            0.0, {"rerun_nodes": {"a": SOLO}, "rerun_at": SOLO}, "", True, id="a re-run of all nodes"
+        ),
+    ],
+)
+def test_of_which_nodes_a_run_is_part_of_the_rollout(
+    created: float, changes: dict[str, Any], nonce: str, cut: bool
+) -> None:
+    deadline = Deadline(NOW - 100, NOW - 40, passed=True)
+    inputs = msgspec.structs.replace(decision_input(), deadline=deadline, **changes)
+    assert binds(inputs, node("a", created=created), nonce) is cut
+
+
+OLD, RERUN_NOW = (normalise_time(format_time(NOW - ago)) for ago in (101, 0))
+
+
+@pytest.mark.parametrize(
+    ("asked", "nonce", "rerun_at", "cut"),
+    [
+        pytest.param(SOLO, SOLO, "", False, id="asked for since the clock began"),
+        pytest.param(OLD, OLD, "", True, id="before: a tick has come since"),
+        pytest.param(SOLO, SOLO, SOLO, True, id="a re-run of all nodes"),
+        pytest.param("", SOLO, SOLO, True, id="of all nodes alone"),
+        pytest.param(SOLO, RERUN_NOW, "", True, id="a later one of all nodes, whose annotation has gone"),
+    ],
+)
+def test_which_retries_are_of_a_re_run_of_one_node(asked: str, nonce: str, rerun_at: str, cut: bool) -> None:
+    inputs = msgspec.structs.replace(
+        decision_input(),
+        deadline=Deadline(NOW - 100, NOW - 40, passed=True),
+        rerun_nodes={"a": asked} if asked else {},
+        rerun_at=rerun_at,
+    )
+    known = entry(node("a"), "Retry", nonce=nonce, started_at=int(NOW - 45))
+    assert is_cut_off(inputs, node("a"), known, "Retry") is cut
+
+
+def test_cached_decisions_do_not_outlive_the_deadline() -> None:
+    rollout, nodes, cache = (
+        StoredRollout(start_time=format_time(NOW)),
+        [node("a"), node("b")],
+        DecisionCache(),
+    )
+    status = Status(current_revision=REVISION, rollout=rollout)
+    of = task(status=status, parallelism=1, rollout_deadline_seconds=HOUR)
+    seen = snapshot(of, nodes, decision_cache=cache)
+    found = [plan(msgspec.structs.replace(seen, now=NOW + at)) for at in (0, HOUR)]
+    assert [len(one.launch.starts) for one in found] == [1, 0]
+    assert len(found[1].nodes.overdue) == 2
+
+
+def test_the_message_of_a_cut_off_node_has_its_last_failure() -> None:
+    failed = entry(node("a"), "Retry", attempts=1, reason="Error", message="exited 3")
+    assert cut_off(failed).message == "Error: exited 3"
+    assert cut_off(entry(node("a"), "Succeeded", reason="x")).message == ""
+
+
+def test_a_retry_of_a_node_that_has_joined_keeps_the_rollout_moving() -> None:
+    """Beside nodes that wait and a blocked one, all cut off."""
+    nodes = [node("old"), node("away", ready=False, ready_since=NOW - 60), node("new", created=NOW - 60)]
+    entries = {"new": entry(nodes[2], "Retry", attempts=1, finished_at=int(NOW - 1), started_at=int(NOW - 9))}
+    rollout = StoredRollout(start_time=format_time(NOW - HOUR - 90))
+    status = Status(current_revision=REVISION, rollout=rollout)
+    seen = snapshot(task(status=status, rollout_deadline_seconds=HOUR), nodes, entries=entries)
+    found = {one.type: one for one in status_of(seen, plan(seen), Outcome(shards=1)).conditions}
+    assert "2 node(s) start nothing more, first away" in found["Ready"].message
+    assert (found["Reconciling"].status, "Stalled" in found) == ("True", False)
+
+
 # ---------------------------------------------------------------- ticks
 
 
@@ -360,7 +533,10 @@ def test_the_clock_of_a_tick_begins_with_the_tick() -> None:
     assert made.wakes() == "2026-11-24T03:00:00Z"
     ready = next(one for one in made.task.status.conditions if one.type == "Ready")
     assert ready.message.endswith(", or wait for the tick at 2026-11-24T03:00:00Z")
+    before = len(made.statuses)
     assert made.look("2026-11-24T03:00:00Z") == ["a NewNode", "b NewNode"]
+    reasons = {one.reason for status in made.statuses[before:] for one in status.conditions}
+    assert "RolloutDeadlineExceeded" not in reasons, "the deadline of the tick before is no longer one"
 
 
 def test_a_tick_that_is_noticed_after_its_deadline_starts_nothing() -> None:
