@@ -24,7 +24,7 @@ def readable(spec: Spec) -> tuple[Spec, str]:
     rest: dict[str, Any] = {}
     for field, instead, faults in (
         ("parallelism", None, _number("spec.parallelism", spec.parallelism, _PERCENT)),
-        ("exclusive", None, _exclusive(spec.exclusive)),
+        ("exclusive", _of_group(spec.exclusive), _exclusive(spec.exclusive)),
         ("failure_policy", FailurePolicy(), _policy(spec.failure_policy)),
         ("budgets", (), _budgets(spec.budgets)),
     ):
@@ -36,6 +36,11 @@ def readable(spec: Spec) -> tuple[Spec, str]:
 
 def _policy(policy: FailurePolicy) -> Iterator[str]:
     return _number("spec.failurePolicy.maxFailedNodes", policy.max_failed_nodes, _PERCENT)
+
+
+def _of_group(exclusive: Exclusive | None) -> Exclusive | None:
+    """It stays in its group: its Pods hold their nodes."""
+    return Exclusive(exclusive.group) if exclusive is not None else None
 
 
 def _exclusive(exclusive: Exclusive | None) -> Iterator[str]:

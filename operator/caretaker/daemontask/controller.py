@@ -54,12 +54,13 @@ from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex
-from caretaker.runtime.controller import Conflict, Kind, Next, Subject
+from caretaker.runtime.controller import Conflict, Kind, Next, Postponed, Subject
 from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
 
 logger = logging.getLogger(__name__)
 
+LATE: Final = 1.0  # seconds after its timeout in which the API server may still execute a write
 AGAIN: Final = 30.0  # seconds after which a node of a task that is gone is tried again
 
 
@@ -196,10 +197,11 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         key, state = _key(snapshot), self._state(snapshot)
         self._watched.order.took(key, names_of(snapshot.task.spec), plan.progress)
         plan = self._exclusion.claim(key, plan, state.creation.unsure, time.time())
-        outcome = await self._applier.apply(snapshot, plan, state)
-        unsure = {*state.creation.unsure, *state.drains.cordons.unsure}
-        self._exclusion.settled(key, plan, partial(self._was_made, snapshot), unsure, time.time())
-        return outcome
+        try:
+            return await self._applier.apply(snapshot, plan, state)
+        finally:  # a part may have failed after Pods were asked for
+            unsure = {*state.creation.unsure, *state.drains.cordons.unsure}
+            self._exclusion.settled(key, plan, partial(self._was_made, snapshot), unsure, time.time())
 
     def subject(self, snapshot: Snapshot) -> Subject:
         """The task."""
@@ -240,8 +242,11 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
     async def _know_group(self, key: Key, task: DaemonTask) -> None:
         """The exclusive group of the task. The first pass of one that has any reads those of the others."""
         exclusive = task.spec.exclusive
+        quiet = self._exclusion.quiet(time.monotonic(), self._client.write_seconds + LATE)
         self._exclusion.note(key, task.metadata.uid, exclusive.group if exclusive is not None else "")
         if exclusive is not None and not self._exclusion.knows(key.namespace):
+            if quiet:
+                raise Postponed(quiet)
             stores = self._watched.pod_store, self._watched.node_store
             await read_groups(self._client, self._exclusion, key.namespace, *stores)
 

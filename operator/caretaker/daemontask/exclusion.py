@@ -80,6 +80,9 @@ class Exclusion:
         self._tasks: dict[str, dict[Key, Member]] = {}  # by namespace
         self._listed: set[str] = set()  # namespaces all of whose tasks are noted
         self._former: dict[str, str] = {}  # UID -> group, of tasks that are gone
+        # By namespace: tasks that are gone, while a create of theirs without an answer may be executed.
+        self._late: dict[str, list[Member]] = {}
+        self._since: float | None = None  # time.monotonic() from which this process leads
         self._tickets = _EARLIEST
 
     # ---------------------------------------------------------------- who belongs to a group
@@ -89,15 +92,26 @@ class Exclusion:
         self._tasks.clear()
         self._listed.clear()
         self._former.clear()
+        self._late.clear()
+        self._since = None
+
+    def quiet(self, clock: float, seconds: float) -> float:
+        """How much longer, of these seconds since this process leads, a request of the last leader may be
+        executed. The first call is the beginning."""
+        if self._since is None:
+            self._since = clock
+        return max(self._since + seconds - clock, 0.0)
 
     def note(self, key: Key, uid: str, group: str) -> Member:
         """A task as it was read."""
         tasks = self._tasks.setdefault(key.namespace, {})
         member = tasks.get(key)
         if member is None or (member.uid, member.group) != (uid, group):
+            unsure: dict[str, float] = {}
             if member is not None:
                 self._leave(member, gone=member.uid != uid)
-            member = tasks[key] = Member(key, uid, group)
+                unsure = member.unsure if member.uid == uid else unsure
+            member = tasks[key] = Member(key, uid, group, unsure=unsure)
         return member
 
     def knows(self, namespace: str) -> bool:
@@ -123,6 +137,8 @@ class Exclusion:
             return
         if gone and self._index.pods_of(member.key.namespace, member.uid):
             self._former[member.uid] = member.group
+        if gone and member.unsure:
+            self._late.setdefault(member.key.namespace, []).append(member)
         self._wake(self._others(member))
 
     # ---------------------------------------------------------------- what they hold
@@ -135,7 +151,8 @@ class Exclusion:
             return None
         member.unsure = {uid: until for uid, until in member.unsure.items() if until > now or uid in unsure}
         others = [one.as_seen_by(member, now) for one in self._others(member)]
-        found = view_of(key.name, [*others, *self._deleted(member)], frozenset({*member.unsure, *unsure}))
+        others += [*self._deleted(member), *self._not_answered(member, now)]
+        found = view_of(key.name, others, frozenset({*member.unsure, *unsure}))
         moments = (at for at in (found.wake, *member.unsure.values()) if at > now)
         return replace(found, wake=min(moments, default=0.0))
 
@@ -178,8 +195,9 @@ class Exclusion:
         if member is None or plan.holding is None:
             return
         until = now + PATIENCE * self._scale + 1.0
-        member.unsure |= {uid: until for uid in unsure if uid not in member.unsure}
         starts = (*plan.launch.starts, *plan.launch.cordons)
+        asked = {start.node_uid for start in starts}  # once more, where an earlier one had no answer either
+        member.unsure |= {uid: until for uid in unsure if uid in asked or uid not in member.unsure}
         vain = {s.node_uid for s in starts if s.node_uid not in unsure and not made(s)}
         if not vain:
             return
@@ -195,8 +213,8 @@ class Exclusion:
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Called by the store. The end of a Pod of a task that is gone lets others of its group go on."""
-        pod = new if new is not None else old
-        if pod is None or (new is not None and not new.terminal):
+        pod = old if old is not None else new
+        if pod is None or (new is not None and not new.terminal and _mark(new) == _mark(pod)):
             return
         group = self._group_of(pod)
         tasks = self._tasks.get(pod.namespace, {}).values() if group else ()
@@ -218,13 +236,27 @@ class Exclusion:
         owners = [uid for place, uid in self._index.owners() if place == namespace and uid not in known]
         uids = {node.name: node.uid for node in self._nodes.values()} if owners else {}
         for owner in owners:
-            pods = self._index.pods_of(namespace, owner)
-            one = next(pod for of_node in pods.values() for pod in of_node.values())
-            if self._group_of(one) == member.group and (held := of_pods([pods], uids)).nodes:
-                yield Other(one.labels.get(LABEL_TASK, ""), held)
+            of_nodes = self._index.pods_of(namespace, owner).values()
+            # Pods that are older than spec.exclusive of their task have no mark.
+            pods = [pod for of_node in of_nodes for pod in of_node.values()]
+            pods = [pod for pod in pods if self._group_of(pod) == member.group]
+            if (held := of_pods(pods, uids)).nodes:
+                yield Other(pods[0].labels.get(LABEL_TASK, ""), held)
+
+    def _not_answered(self, member: Member, now: float) -> Iterable[Other]:
+        """The tasks of the group that are gone, and of which a Pod may come yet."""
+        namespace = member.key.namespace
+        late = [one for one in self._late.pop(namespace, ()) if max(one.unsure.values()) > now]
+        if late:
+            self._late[namespace] = late
+        for one in late:
+            if one.group == member.group:
+                held = frozenset(uid for uid, until in one.unsure.items() if until > now)
+                found = Holding(dict.fromkeys(held, True), held, held)
+                yield Other(one.key.name, found, until=max(one.unsure.values()))
 
     def _group_of(self, pod: Pod) -> str:
-        return self._former.get(pod.owner_uid) or pod.annotations.get(POD_EXCLUSIVE, "")
+        return self._former.get(pod.owner_uid) or _mark(pod)
 
     def _wake(self, members: Iterable[Member]) -> None:
         for member in members:
@@ -254,6 +286,10 @@ class Exclusion:
             other.offered, other.turn = other.offered | found, other.turn or turn
             other.until = now + OFFER_SECONDS * self._scale
             self._enqueue(other.key, urgent=True)
+
+
+def _mark(pod: Pod) -> str:
+    return pod.annotations.get(POD_EXCLUSIVE, "")
 
 
 def _has_room(member: Member, mine: Holding) -> bool:

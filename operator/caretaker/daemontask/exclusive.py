@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from caretaker.api.daemontask import resolve
-from caretaker.daemontask.decision import NodeReport, PodsByNode
+from caretaker.api.objects import Pod
+from caretaker.daemontask.decision import NodeReport
 from caretaker.daemontask.group_view import GroupView, Hold, Holding, Other
 from caretaker.daemontask.node_summary import NodeSummary
 from caretaker.daemontask.slots import SlotAssignment, is_idle
@@ -27,6 +28,7 @@ def holding(snapshot: Snapshot, nodes: NodeSummary, hold: str) -> Holding:
     live = {uid for uid, pods in snapshot.pods.items() if any(not pod.terminal for pod in pods.values())}
     # A Pod whose deletion frees a slot lives until it is gone.
     freed = {pod.node_uid for pod in nodes.freed_slots} & live
+    live |= _successors(snapshot)
     held = [report for report in nodes.holders if not hold or _has_begun(report, live)]
     slots = {report.node.uid for report in held} | freed | unsure
     idle = {report.node.uid for report in held if is_idle(report)} - live - unsure
@@ -36,6 +38,13 @@ def holding(snapshot: Snapshot, nodes: NodeSummary, hold: str) -> Holding:
         busy=frozenset(slots - idle),
         width=_width(snapshot, nodes.desired),
     )
+
+
+def _successors(snapshot: Snapshot) -> set[str]:
+    """UIDs of nodes with the name of one that is gone, which may be the same machine, and has a live Pod."""
+    left = (pod for uid in snapshot.left_behind() for pod in snapshot.pods[uid].values())
+    names = {pod.node_name for pod in left if not pod.terminal}
+    return {snapshot.nodes[name].uid for name in names if name in snapshot.nodes}
 
 
 def _has_begun(report: NodeReport, live: Collection[str]) -> bool:
@@ -50,14 +59,10 @@ def _width(snapshot: Snapshot, desired: int) -> int | None:
     return max(resolve(exclusive.parallelism, desired, up=True), 1)
 
 
-def of_pods(by_owner: Iterable[PodsByNode], uids: Mapping[str, str]) -> Holding:
+def of_pods(pods: Iterable[Pod], uids: Mapping[str, str]) -> Holding:
     """What tasks hold that are deleted: the nodes of their live Pods. `uids`: node name -> UID of the node
     that has the name now, which may be the same machine."""
-    live = (pod for pods in by_owner for of_node in pods.values() for pod in of_node.values())
-    found = set[str]()
-    for pod in live:
-        if not pod.terminal:
-            found.add(uids.get(pod.node_name, pod.node_uid))
+    found = {uids.get(pod.node_name, pod.node_uid) for pod in pods if not pod.terminal}
     return Holding(dict.fromkeys(found, True), frozenset(found), frozenset(found))
 
 

@@ -123,7 +123,10 @@ class PodControl:
             raise
         except ApiError as error:
             if error.already_exists:
-                return await self._adopt(meta, start, state, token)
+                state.creation.unsure[start.node_uid] = start.node_name  # until it is looked at
+                adopted = await self._adopt(meta, start, state, token)
+                state.creation.unsure.pop(start.node_uid, None)
+                return adopted
             state.refused(start.node_uid, error, time.time(), self._scale)
             if _made_nothing(error):
                 ledger.not_started(start.node_uid, token)

@@ -124,9 +124,12 @@ async def _group(client: KubeClient, task: DaemonTask, nodes: Mapping[str, Node]
             others.append(Other(raw.metadata.name, held))
     uids = {node.name: node.uid for node in nodes.values()}
     for of_node in by_owner.values():
-        one = next(pod for found in of_node.values() for pod in found.values())
-        if exclusive is not None and one.annotations.get(POD_EXCLUSIVE) == exclusive.group:
-            others.append(Other(one.labels.get(LABEL_TASK, ""), of_pods([of_node], uids)))
+        marked = [pod for found in of_node.values() for pod in found.values()]
+        marked = [
+            pod for pod in marked if exclusive and pod.annotations.get(POD_EXCLUSIVE) == exclusive.group
+        ]
+        if (held := of_pods(marked, uids)).nodes:
+            others.append(Other(marked[0].labels.get(LABEL_TASK, ""), held))
     return view_of(meta.name, others)
 
 

@@ -281,6 +281,9 @@ class GroupWorld:
         self.leader.crash(0)
         self.loop.close()
 
+    def key(self, name: str) -> Key:
+        return Key(KIND, NAMESPACE, name)
+
     def width(self) -> int | None:
         """The group's, by the specs."""
         found = [
@@ -307,6 +310,17 @@ class GroupWorld:
         for name in sorted(self.first.pods):
             if dice.random() < chance and name in self.first.pods:
                 self.first.run(name, "Failed" if dice.random() < bad else "Succeeded")
+
+    def delete_task(self, name: str) -> None:
+        self.tasks[name].gone = True
+        self.leader.queue.add(self.key(name))
+
+    def collect(self, dice: random.Random, chance: float = 1.0) -> None:
+        """The garbage collector deletes Pods of tasks that are gone."""
+        for task in self.tasks.values():
+            for pod in task.live() if task.gone else ():
+                if not pod.deletion and dice.random() < chance:
+                    self.first.delete_pod(pod.name)
 
     def execute_late(self) -> None:
         """Requests that were given up by their client are executed yet."""

@@ -1,5 +1,5 @@
 """Tasks of an exclusive group exclude each other in any history: passes side by side, lost answers, refused
-writes, stale caches, kills and takeovers. See simgroup.py for the judge."""
+writes, stale caches, deleted tasks, kills and takeovers. See simgroup.py for the judge."""
 
 import random
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from testing.examples import OTHERS, SEED, examples
+from unit.daemontask.simcluster import PODS
 from unit.daemontask.simgroup import GROUP, GroupWorld, group_world
 from unit.daemontask.simworld import virtual_time
 
@@ -42,6 +43,32 @@ def edit(world: GroupWorld, dice: random.Random) -> None:
     world.tasks[dice.choice(sorted(world.tasks))].edit(**dice.choice(changes))
 
 
+def lose_a_pod(world: GroupWorld, dice: random.Random) -> None:
+    """No answer comes to the create of a Pod, which is executed in a moment; meanwhile a task is suspended,
+    or deleted."""
+    client = world.leader.client
+    for _ in range(60):
+        if not client.calls:
+            world.leader.begin(dice.choice(sorted(world.tasks)))
+        if creates := [number for number, call in enumerate(client.calls) if call.what == f"create {PODS}"]:
+            if (call := world.leader.fail(dice.choice(creates), 0)) is not None:
+                world.late.append(call)
+            break
+        world.leader.answer(dice.randint(0, 7))
+    task = world.tasks[dice.choice(sorted(world.tasks))]
+    if dice.random() < 0.3:
+        delete_a_task(world, dice)
+    else:
+        task.edit(suspend=True)
+
+
+def delete_a_task(world: GroupWorld, dice: random.Random) -> None:
+    """The last one stays. The garbage collector has not looked at its Pods yet."""
+    there = sorted(name for name, task in world.tasks.items() if not task.gone)
+    if len(there) > 1:
+        world.delete_task(dice.choice(there))
+
+
 def delete_a_pod(world: GroupWorld, dice: random.Random) -> None:
     if pods := sorted(world.first.pods):
         world.first.delete_pod(dice.choice(pods))
@@ -59,6 +86,9 @@ STEP: dict[Callable[[GroupWorld, random.Random], Any], float] = {
     lambda world, dice: world.take_over(dice.getrandbits(8), behind=dice.randint(0, 10)): 1.5,
     edit: 2,
     delete_a_pod: 1,
+    lose_a_pod: 1.5,
+    delete_a_task: 0.3,
+    lambda world, dice: world.collect(dice, chance=0.5): 2,
     lambda world, _: world.execute_late(): 5,
 }
 
@@ -74,6 +104,16 @@ SPECS = {
     "two tasks with a slot each": {"a": member(parallelism=1), "b": member(parallelism=1)},
     "a group of one node": {"a": member(1), "b": member()},
     "three tasks on half of the nodes": {"a": member("50%"), "b": member(parallelism=2), "c": member(3)},
+    "runs that are made once": {
+        "a": member(runGuarantee="AtMostOnce"),
+        "b": member(1, runGuarantee="AtMostOnce"),
+        "c": member(2),
+    },
+    "runs that are replaced, and slots that are kept": {
+        "a": member("50%", minSuccessSeconds=10),
+        "b": member(parallelism=2, concurrencyPolicy="Replace"),
+        "c": member(3, concurrencyPolicy="Replace"),
+    },
 }
 
 
@@ -86,4 +126,5 @@ def test_no_history_puts_two_tasks_of_a_group_on_a_node(specs: dict[str, Any]) -
                 step(world, dice)
             for task in world.tasks.values():
                 task.edit(suspend=False)
+            world.collect(dice)
             world.converge()
