@@ -79,7 +79,7 @@ class Dependency(msgspec.Struct, frozen=True):
         return "done" if left_out else "waits"
 
     def words(self, state: AtNode) -> str:
-        """What a node waits for."""
+        """The wait of a node, in words."""
         why = "which failed there" if state == "failed" else _WORDS.get(self.fault, "")
         return f"DaemonTask {self.name}{f', {why}' if why else ''}"
 
@@ -100,7 +100,7 @@ class Dependencies(msgspec.Struct, frozen=True):
         return " -> ".join((*self.circle[: _SHOWN - 1], "...", self.circle[-1]))
 
     def awaited(self, node: Node, now: float) -> str:
-        """What a run on the node waits for, a failure first; empty if it may start."""
+        """The task that a run on the node waits for, a failed one first; empty if the run may start."""
         found = [(one, state) for one in self.each if (state := one.at(node, now)) != "done"]
         if not found:
             return ""
@@ -132,8 +132,8 @@ def on_ecs(meta: WireMeta) -> Progress:
 def progress_of(
     task: DaemonTask, rules: EligibilityRules, reports: Iterable[NodeReport], until: float, fault: str = ""
 ) -> Progress:
-    """What the decisions of a pass say. A success counts once it is on record and minSuccessSeconds have
-    passed."""
+    """The progress by the decisions of a pass. A success counts once it is on record and minSuccessSeconds
+    have passed."""
     done, failed, unfinished = dict[str, str](), set[str](), set[str]()
     reboots = NODE_REBOOT in task.spec.rerun_on
     for report in reports:

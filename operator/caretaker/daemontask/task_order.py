@@ -1,4 +1,4 @@
-"""What a process knows of the order of tasks: who depends on whom, and how far each is.
+"""The order of tasks as a process knows it: the dependencies of each, and its progress.
 
 A cache that passes fill: without it nothing starts that depends on another task. No I/O.
 """

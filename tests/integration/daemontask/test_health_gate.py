@@ -18,7 +18,7 @@ GATE: Final[dict[str, Any]] = {
 
 
 async def report(world: World, node: str, kind: str, status: str, beat: str = "") -> None:
-    """What a problem detector writes."""
+    """The write of a problem detector."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     stated = {"type": kind, "status": status, "reason": "Test", "message": beat, "lastHeartbeatTime": now}
     if not beat:

@@ -380,7 +380,7 @@ def test_a_heartbeat_changes_no_record() -> None:
 
 
 def test_a_status_that_the_api_does_not_have_is_unknown() -> None:
-    """A node may write what it likes, at any length."""
+    """A node may write any text, of any length."""
     found = wire("10:00", ("KernelDeadlock", "x" * 10_000)).record()
     assert [one[:2] for one in found.conditions] == [("KernelDeadlock", "Unknown")]
 

@@ -1,4 +1,4 @@
-"""What a process knows of the order of tasks, and which tasks a change brings into the queue."""
+"""The order of tasks as a process knows it, and the tasks that a change brings into the queue."""
 
 from msgspec.structs import replace
 
