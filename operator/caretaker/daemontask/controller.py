@@ -54,7 +54,7 @@ from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission, or_none
 from caretaker.kube.store import PodIndex
-from caretaker.runtime.controller import Conflict, Kind, Next, Postponed, Subject
+from caretaker.runtime.controller import RESYNC, Conflict, Kind, Next, Postponed, Subject
 from caretaker.runtime.tasks import YieldingLock
 from caretaker.runtime.work_queue import Key
 
@@ -230,7 +230,10 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         refusal = outcome.refusal
         if refusal is None and outcome.more:
             return Next(at_once=True)
-        delay = requeue_after(plan, outcome, planned=snapshot.now, now=time.time())
+        now = time.time()
+        delay = requeue_after(plan, outcome, planned=snapshot.now, now=now)
+        if plan.holding is not None and (end := self._exclusion.next_end(_key(snapshot))):
+            delay = min(RESYNC if delay is None else delay, max(end - now, 0.0))
         return Next(delay) if refusal is None else Next(delay, retry=True, after=refusal.retry_after)
 
     async def read(self, key: Key) -> RawTask | None:
@@ -244,7 +247,10 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         exclusive = task.spec.exclusive
         quiet = self._exclusion.quiet(time.monotonic(), self._client.write_seconds + LATE)
         self._exclusion.note(key, task.metadata.uid, exclusive.group if exclusive is not None else "")
-        if exclusive is not None and not self._exclusion.knows(key.namespace):
+        if exclusive is None:
+            return
+        self._exclusion.expire(key.namespace, time.time())
+        if not self._exclusion.knows(key.namespace):
             if quiet:
                 raise Postponed(quiet)
             stores = self._watched.pod_store, self._watched.node_store

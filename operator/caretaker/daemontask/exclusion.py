@@ -8,8 +8,9 @@ step runs between two awaits, so that of two passes that run at a time one reser
     claim     a pass is about to write: what it holds, and the starts that the group still allows
     settled   the writes are made: starts that made nothing hold nothing
 
-A task that lets go of a node or a slot offers it to those that wait, the longest first. An offer lasts until
-their next pass, and OFFER_SECONDS at the longest: a task whose passes fail holds up no other one.
+A task that lets go of a node or a slot offers it to the one that has waited longest, which gets a pass and
+passes on what it leaves; the others get none, however many wait. An offer lasts OFFER_SECONDS at the longest,
+and its task waits again from its next pass on: one whose passes fail holds up the others once.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -114,8 +115,20 @@ class Exclusion:
             member = tasks[key] = Member(key, uid, group, unsure=unsure)
         return member
 
+    def expire(self, namespace: str, now: float) -> None:
+        """Drop the creates without an answer that cannot be executed any more. Where some are dropped the
+        namespace has to be read again: the watch may be late with their Pods."""
+        late = self._late.pop(namespace, [])
+        for one in (*self._tasks.get(namespace, {}).values(), *late):
+            left = {uid: until for uid, until in one.unsure.items() if until > now}
+            if len(left) < len(one.unsure):
+                one.unsure = left
+                self._listed.discard(namespace)
+        if late := [one for one in late if one.unsure]:
+            self._late[namespace] = late
+
     def knows(self, namespace: str) -> bool:
-        """Whether all tasks of the namespace are noted."""
+        """Whether all tasks of the namespace are noted, and their Pods seen."""
         return namespace in self._listed
 
     def listed(self, namespace: str, found: Iterable[tuple[Key, str, str]]) -> None:
@@ -149,11 +162,11 @@ class Exclusion:
         member = self._tasks.get(key.namespace, {}).get(key)
         if member is None or not member.group:
             return None
-        member.unsure = {uid: until for uid, until in member.unsure.items() if until > now or uid in unsure}
+        self._end_offers(member, now)
         others = [one.as_seen_by(member, now) for one in self._others(member)]
-        others += [*self._deleted(member), *self._not_answered(member, now)]
+        others += [*self._deleted(member), *self._not_answered(member)]
         found = view_of(key.name, others, frozenset({*member.unsure, *unsure}))
-        moments = (at for at in (found.wake, *member.unsure.values()) if at > now)
+        moments = (at for at in (found.wake, *member.unsure.values()) if at)
         return replace(found, wake=min(moments, default=0.0))
 
     def claim(self, key: Key, plan: Plan, unsure: Collection[str], now: float) -> Plan:
@@ -174,7 +187,7 @@ class Exclusion:
         waiting = frozenset(report.node.uid for report in plan.nodes.kept_out) | late
         short = plan.launch.grouped or bool(late)
         unused = member.offered.difference(begun, waiting)
-        turn = member.turn and not (begun or short)
+        turn = member.turn and not short  # there may be room for others yet
         member.read, member.waiting, member.short = True, waiting, short
         member.holding = replace(
             mine,
@@ -182,7 +195,10 @@ class Exclusion:
             slots=mine.slots.union(begun),
             busy=mine.busy.union(begun),
         )
-        member.offered, member.turn, member.until = frozenset(), False, 0.0
+        if late:  # it looks again at once
+            member.offered -= unused
+        else:
+            member.offered, member.turn, member.until = frozenset(), False, 0.0
         self._queue(member, begun=bool(begun))
         self._pass_on(member, unused, freed=turn, now=now)
         return _without(plan, late) if late else plan
@@ -210,6 +226,13 @@ class Exclusion:
             busy=held.busy - (vain - mine.busy),
         )
         self._pass_on(member, vain - mine.nodes.keys(), freed=True, now=now)
+
+    def next_end(self, key: Key) -> float:
+        """When the first offer to another task of the group ends; 0 = there is none."""
+        member = self._tasks.get(key.namespace, {}).get(key)
+        if member is None or not member.group:
+            return 0.0
+        return min((other.until for other in self._others(member) if other.until), default=0.0)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Called by the store. The end of a Pod of a task that is gone lets others of its group go on."""
@@ -243,17 +266,13 @@ class Exclusion:
             if (held := of_pods(pods, uids)).nodes:
                 yield Other(pods[0].labels.get(LABEL_TASK, ""), held)
 
-    def _not_answered(self, member: Member, now: float) -> Iterable[Other]:
+    def _not_answered(self, member: Member) -> Iterable[Other]:
         """The tasks of the group that are gone, and of which a Pod may come yet."""
-        namespace = member.key.namespace
-        late = [one for one in self._late.pop(namespace, ()) if max(one.unsure.values()) > now]
-        if late:
-            self._late[namespace] = late
-        for one in late:
+        for one in self._late.get(member.key.namespace, ()):
             if one.group == member.group:
-                held = frozenset(uid for uid, until in one.unsure.items() if until > now)
+                held = frozenset(one.unsure)
                 found = Holding(dict.fromkeys(held, True), held, held)
-                yield Other(one.key.name, found, until=max(one.unsure.values()))
+                yield Other(one.key.name, found, until=min(one.unsure.values()))
 
     def _group_of(self, pod: Pod) -> str:
         return self._former.get(pod.owner_uid) or _mark(pod)
@@ -275,17 +294,28 @@ class Exclusion:
         member.ticket = self._tickets
 
     def _pass_on(self, member: Member, nodes: Collection[str], *, freed: bool, now: float) -> None:
-        """Offer what the member let go of to those that wait for it."""
+        """Offer what the member let go of: each node, and then the room in the group, to the first of those
+        that wait for it."""
         if not (nodes or freed):
             return
-        for other in self._others(member):
-            found = other.waiting.intersection(nodes)
-            turn = freed and other.short
-            if not other.ticket or not (found or turn):
+        left, others = frozenset(nodes), [other for other in self._others(member) if other.ticket]
+        for other in sorted(others, key=lambda one: one.ticket):
+            found, turn = other.waiting & left, freed and other.short
+            if not (found or turn):
                 continue
+            left, freed = left - found, freed and not turn
             other.offered, other.turn = other.offered | found, other.turn or turn
             other.until = now + OFFER_SECONDS * self._scale
             self._enqueue(other.key, urgent=True)
+
+    def _end_offers(self, member: Member, now: float) -> None:
+        """What was not taken up in time goes to the next. Its task waits no more, until it is seen again."""
+        for other in self._others(member):
+            if 0.0 < other.until <= now:
+                nodes, turn = other.offered, other.turn
+                other.offered, other.turn, other.until = frozenset(), False, 0.0
+                other.ticket = _EARLIEST
+                self._pass_on(other, nodes, freed=turn, now=now)
 
 
 def _mark(pod: Pod) -> str:

@@ -36,7 +36,7 @@ async def read_groups(
     client: KubeClient, exclusion: Exclusion, namespace: str, pods: Store[Pod], nodes: Store[Node]
 ) -> None:
     """Quorum reads: the groups of all tasks of the namespace; their Pods, and the cordoned nodes, which the
-    stores know from now on. Once for each namespace, until exclusion.clear()."""
+    stores know from now on. Once for each namespace, until exclusion.clear() or expire()."""
     tasks, _ = await client.list(DAEMON_TASK.path(namespace), _Task)
     listed, _ = await client.list(
         f"/api/v1/namespaces/{namespace}/pods", WirePod, params={"labelSelector": LABEL_TASK}

@@ -102,8 +102,8 @@ def admitted(view: GroupView, mine: Holding, uids: Iterable[str]) -> list[str]:
         if hold is not None and (hold.always or uid not in mine.nodes):
             continue
         # A retry has its slot: it waits for those that run, not for others in backoff.
-        taken = view.busy + len(busy) if uid in slots else view.slots + view.ahead + len(slots)
-        if width is not None and uid not in busy and taken >= width:
+        taken = view.busy + len(busy) if uid in slots else view.slots + len(slots)
+        if width is not None and uid not in busy and (taken >= width or (view.ahead and uid not in slots)):
             continue
         slots.add(uid)
         busy.add(uid)

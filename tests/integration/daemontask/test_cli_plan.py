@@ -258,9 +258,9 @@ async def test_nodes_that_wait_for_another_task_of_the_group_are_shown(world: Wo
     assert said.code == 0
     assert words in said.out
     said = await cli("plan", "-f", "-", "-o", "json", stdin=text)
-    (told,) = said.json["tasks"]
-    assert told["exclusive"] == {"group": "kernel", "parallelism": 1, "waiting": [held]}
-    nodes = {row["node"]: (row["state"], row["reason"]) for row in told["nodes"]}
+    (shown,) = said.json["tasks"]
+    assert shown["exclusive"] == {"group": "kernel", "parallelism": 1, "waiting": [held]}
+    nodes = {row["node"]: (row["state"], row["reason"]) for row in shown["nodes"]}
     assert nodes[held] == ("pending", "HeldByGroup")
     assert nodes[free] == ("pending", "Queued")
     second = await world.task("second", exclusive=exclusive)

@@ -1,8 +1,7 @@
 """A cluster in memory with several tasks of an exclusive group, one leader at a time, and a judge.
 
-The judge goes by the specs alone: of the tasks of the group at most one has an unfinished Pod, or a failed
-run that is to be retried, on a node; and all of them together on no more nodes than the group may have. It
-looks at every Pod at the moment in which it is created.
+The judge goes by the specs alone, whenever a Pod is created: of the tasks of the group at most one has an
+unfinished Pod, or a failed run to retry, on a node; and all of them on no more nodes than the group may have.
 """
 
 import asyncio
@@ -36,9 +35,8 @@ class Task(SlowCluster):
     def __init__(self, clock: Clock, name: str, shared: "Task | None", **spec: Any) -> None:
         self.task_name, self.task_uid = name, f"{name}-uid"
         self.gone = False
-        self.ended: dict[
-            tuple[str, str], int
-        ] = {}  # (task's UID, node's UID) -> seq of the last Pod that ended
+        # (task's UID, node's UID) -> seq of the last Pod that ended
+        self.ended: dict[tuple[str, str], int] = {}
         self.put_off: set[str] = set()  # UIDs of nodes whose Pod was refused or not answered: no slot
         self.let_go: set[tuple[str, int]] = set()  # (node UID, seq) of entries
         self._versions = shared._versions if shared is not None else [1]
@@ -77,9 +75,9 @@ class Task(SlowCluster):
         found = (self.record(pod) for pod in self.pods.values())
         return [pod for pod in found if pod.owner_uid == self.task_uid and not pod.terminal]
 
-    def held(self) -> set[str]:
-        """UIDs of nodes with an unfinished Pod, or a failed run that is to be retried."""
-        entries = {} if self.spec.suspend or self.gone else self.entries()
+    def held(self, *, live: bool = False) -> set[str]:
+        """UIDs of nodes with an unfinished Pod, or unless `live` a failed run that is to be retried."""
+        entries = {} if live or self.spec.suspend or self.gone else self.entries()
         uids = {node.metadata.uid for node in self.nodes.values()}
         same = (e for e in entries.values() if e.revision == self.revision)
         last = (e for e in same if e.seq >= self.ended.get((self.task_uid, e.node_uid), 0))
@@ -148,7 +146,7 @@ class GroupClient(SimClient):
 
 
 class Leader:
-    """One process that leads, with passes over all tasks under way at a time."""
+    """One process that leads, with passes over all tasks under way."""
 
     def __init__(self, world: "GroupWorld", behind: int) -> None:
         self._world, self._loop = world, world.loop
@@ -284,6 +282,9 @@ class GroupWorld:
     def key(self, name: str) -> Key:
         return Key(KIND, NAMESPACE, name)
 
+    def ticket(self, name: str) -> int:
+        return self.leader.kind._exclusion._tasks[NAMESPACE][self.key(name)].ticket
+
     def width(self) -> int | None:
         """The group's, by the specs."""
         found = [
@@ -294,9 +295,10 @@ class GroupWorld:
         return min(found, default=None)
 
     def _judge(self, pod: Pod) -> None:
-        """Before the Pod is there."""
-        held = {name: task.held() for name, task in self.tasks.items()}
+        """Before the Pod is there. Of the retries of a task that was suspended only Pods are ahead."""
         mine = pod.labels[names.LABEL_TASK]
+        resumed = pod.node_uid in {uid for uid, _ in self.tasks[mine].let_go}
+        held = {name: task.held(live=resumed) for name, task in self.tasks.items()}
         others = [name for name, found in held.items() if name != mine and pod.node_uid in found]
         self.both += bool(others)
         assert not others, f"{mine} starts on {pod.annotations[names.POD_NODE_NAME]}, which {others} hold"
@@ -317,10 +319,9 @@ class GroupWorld:
 
     def collect(self, dice: random.Random, chance: float = 1.0) -> None:
         """The garbage collector deletes Pods of tasks that are gone."""
-        for task in self.tasks.values():
-            for pod in task.live() if task.gone else ():
-                if not pod.deletion and dice.random() < chance:
-                    self.first.delete_pod(pod.name)
+        for pod in [pod for task in self.tasks.values() if task.gone for pod in task.live()]:
+            if not pod.deletion and dice.random() < chance:
+                self.first.delete_pod(pod.name)
 
     def execute_late(self) -> None:
         """Requests that were given up by their client are executed yet."""

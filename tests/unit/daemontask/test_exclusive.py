@@ -84,7 +84,7 @@ def test_of_two_tasks_that_hold_a_node_one_goes_on(view: GroupView, starts: list
 
 
 def test_retries_that_hold_more_places_than_there_are_go_one_by_one() -> None:
-    view = others(holds(idle=(B,)))
+    view = others(holds(idle=(B,)), Other("x", turn=True, until=NOW + 9))
     result = planned(task(exclusive=one_of(1)), [A], entries={"a": RETRY}, exclusion=view)
     assert started(result) == ["a"]
 
@@ -167,6 +167,7 @@ class Member:
 
     def look(self, *nodes: Node, pods: tuple[Pod, ...] = (), now: float = NOW, **spec: Any) -> Plan:
         """Its pass up to the plan."""
+        self.place.registry.expire("default", now)
         view = self.place.registry.view(self.key, (), now)
         return planned(task(exclusive=self.exclusive, **spec), [*nodes], [*pods], exclusion=view)
 
@@ -248,6 +249,7 @@ def test_a_create_without_an_answer_holds_its_node() -> None:
     assert view is not None
     assert NOW + 30 <= view.wake <= NOW + 32
     first.run(now=NOW + 40)
+    assert not place.registry.knows("default"), "the watch may be late with the Pod"
     assert second.run(A, now=NOW + 40) == ["a"]
 
 

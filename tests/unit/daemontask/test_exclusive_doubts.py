@@ -181,6 +181,17 @@ def test_a_pod_that_is_there_and_cannot_be_looked_at_holds_its_node() -> None:
         assert [one.owner_uid for one in map(world.first.record, world.first.pods.values())] == ["a-uid"]
 
 
+def test_a_pod_that_is_there_and_was_looked_at_leaves_no_doubt() -> None:
+    with virtual_time() as clock, group_world(clock, 1, SPECS) as world:
+        begun(world)
+        first_creates(world, "a")
+        world.leader.client.calls[0].execute()
+        world.leader.finish()
+        view = world.leader.kind._exclusion.view(world.key("a"), (), clock.now)
+        assert view is not None
+        assert not view.unsure
+
+
 def test_a_new_leader_waits_for_the_requests_of_the_last_one_before_it_reads_a_group() -> None:
     """As after a clean stop, where the Lease is free at once."""
     with virtual_time() as clock, group_world(clock, 1, SPECS) as world:

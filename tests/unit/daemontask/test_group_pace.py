@@ -18,7 +18,7 @@ class Plain(Task):
     def _note(self) -> None:
         return
 
-    def held(self) -> set[str]:
+    def held(self, *, live: bool = False) -> set[str]:  # noqa: ARG002
         return {pod.node_uid for pod in self.live()}
 
 
