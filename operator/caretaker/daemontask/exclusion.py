@@ -1,15 +1,15 @@
 """Which task of an exclusive group holds which node, as this process knows it (spec.exclusive).
 
-In memory alone: what a task holds follows from its Pods, its cordons and its ledger. It does no I/O. Each
+In memory alone: the nodes of a task follow from its Pods, its cordons and its ledger. It does no I/O. Each
 step runs between two awaits, so that of two passes that run at a time one reserves first:
 
     noted     a pass, or the list of the namespace's tasks, shows that the task belongs to the group
-    read      its first pass has shown what it holds; until then no other task of the group starts anything
-    claim     a pass is about to write: what it holds, and the starts that the group still allows
+    read      its first pass has shown its nodes; until then no other task of the group starts anything
+    claim     a pass is about to write: its nodes, and the starts that the group still allows
     settled   the writes are made: starts that made nothing hold nothing
 
 A task that lets go of a node or a slot offers it to the one that has waited longest, which gets a pass and
-passes on what it leaves; the others get none, however many wait. An offer lasts OFFER_SECONDS at the longest,
+passes on the rest; the others get none, however many wait. An offer lasts OFFER_SECONDS at the longest,
 and its task waits again from its next pass on: one whose passes fail holds up the others once.
 """
 
@@ -56,7 +56,7 @@ class Member(msgspec.Struct):
     unsure: dict[str, float] = {}  # node UID -> until when a create without an answer may still be executed
 
     def as_seen_by(self, other: "Member", now: float) -> Other:
-        """What the other one has to leave to it."""
+        """The nodes and places that the other one has to leave to it."""
         first = self.until > now and self.ticket > 0 and not 0 < other.ticket < self.ticket
         return Other(
             name=self.key.name,
@@ -133,7 +133,7 @@ class Exclusion:
 
     def listed(self, namespace: str, found: Iterable[tuple[Key, str, str]]) -> None:
         """All tasks of a namespace, with their UIDs and groups. A pass may have read newer ones. Each member
-        gets a pass, which shows what it holds, or that it is gone."""
+        gets a pass, which shows its nodes, or that it is gone."""
         tasks = self._tasks.setdefault(namespace, {})
         for key, uid, group in found:
             if key not in tasks and self.note(key, uid, group).group:
@@ -154,7 +154,7 @@ class Exclusion:
             self._late.setdefault(member.key.namespace, []).append(member)
         self._wake(self._others(member))
 
-    # ---------------------------------------------------------------- what they hold
+    # ---------------------------------------------------------------- nodes and places that they hold
 
     def view(self, key: Key, unsure: Collection[str], now: float) -> GroupView | None:
         """The other tasks of the group; None of a task without. `unsure`: UIDs of nodes where a Pod of the
@@ -294,8 +294,8 @@ class Exclusion:
         member.ticket = self._tickets
 
     def _pass_on(self, member: Member, nodes: Collection[str], *, freed: bool, now: float) -> None:
-        """Offer what the member let go of: each node, and then the room in the group, to the first of those
-        that wait for it."""
+        """Offer each node that the member let go of, and then the room in the group, to the first task that
+        waits for it."""
         if not (nodes or freed):
             return
         left, others = frozenset(nodes), [other for other in self._others(member) if other.ticket]
@@ -309,7 +309,7 @@ class Exclusion:
             self._enqueue(other.key, urgent=True)
 
     def _end_offers(self, member: Member, now: float) -> None:
-        """What was not taken up in time goes to the next. Its task waits no more, until it is seen again."""
+        """Offers that are not taken up in time go to the next. Such a task waits again from its next pass."""
         for other in self._others(member):
             if 0.0 < other.until <= now:
                 nodes, turn = other.offered, other.turn

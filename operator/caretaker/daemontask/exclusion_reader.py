@@ -1,4 +1,4 @@
-"""Reads what a process has to know before a task of an exclusive group may start anything.
+"""Reads of a process before a task of an exclusive group may start anything.
 
 I/O only. Another process may have led until a moment ago: the stores may not show its last writes yet.
 """

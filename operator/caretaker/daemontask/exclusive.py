@@ -22,7 +22,7 @@ _NAMED: Final = 3  # tasks in a sentence
 
 
 def holding(snapshot: Snapshot, nodes: NodeSummary, hold: str) -> Holding:
-    """What the task holds. `hold`: why it starts nothing, if so."""
+    """The nodes and slots of the task. `hold`: why it starts nothing, if so."""
     view = snapshot.exclusion
     unsure = view.unsure if view is not None else frozenset()
     live = {uid for uid, pods in snapshot.pods.items() if any(not pod.terminal for pod in pods.values())}

@@ -1,4 +1,4 @@
-"""What the tasks of an exclusive group hold. Pure data."""
+"""The nodes that the tasks of an exclusive group hold. Pure data."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ class Other(msgspec.Struct, frozen=True):
 
     name: str
     holding: Holding = NOTHING
-    read: bool = True  # whether it is known what the task holds
+    read: bool = True  # whether a pass has shown its nodes
     offered: frozenset[str] = frozenset()
     turn: bool = False
     until: float = 0.0
@@ -41,7 +41,7 @@ class GroupView(msgspec.Struct, frozen=True):
     """The other tasks of the group, as a pass found them."""
 
     held: Mapping[str, Hold] = {}  # by node UID
-    unread: tuple[str, ...] = ()  # names of tasks of which it is not known what they hold: nothing starts
+    unread: tuple[str, ...] = ()  # names of tasks whose nodes no pass has shown: nothing starts
     width: int | None = None  # the smallest exclusive.parallelism of the others
     slots: int = 0  # nodes with a slot
     busy: int = 0  # of these, those that do not wait for their next attempt

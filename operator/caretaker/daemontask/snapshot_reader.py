@@ -98,8 +98,8 @@ async def _alone(client: KubeClient, raw: RawTask, nodes: dict[str, Node]) -> Sn
 
 
 async def _group(client: KubeClient, task: DaemonTask, nodes: Mapping[str, Node]) -> GroupView:
-    """What the other tasks of the group hold, as their next passes would find it; and Pods of those that are
-    gone."""
+    """The nodes that the other tasks of the group hold, as their next passes would find them, and Pods of
+    those that are gone."""
     meta, exclusive = task.metadata, task.spec.exclusive
     path = f"/api/v1/namespaces/{meta.namespace}/pods"
     listed, _ = await client.list(DAEMON_TASK.path(meta.namespace), RawTask)
@@ -192,7 +192,7 @@ class Follower:
     """One task and all that bears on it, kept up to date by watches. Made by follow().
 
     Like every cache it may show one object before another: a Pod gone before the record of its run.
-    Other tasks are not read: what a node waits for by spec.dependsOn is in status alone.
+    Other tasks are not read: the waits of nodes by spec.dependsOn are in status alone.
     """
 
     def __init__(self, client: KubeClient, namespace: str, name: str) -> None:

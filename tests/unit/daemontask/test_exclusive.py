@@ -1,4 +1,4 @@
-"""spec.exclusive: where a task of a group may begin, and what the registry of a process offers to whom."""
+"""spec.exclusive: where a task of a group may begin, and the offers of the registry of a process."""
 
 from typing import Any
 

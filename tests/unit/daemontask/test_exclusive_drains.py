@@ -1,4 +1,4 @@
-"""spec.exclusive with drains, retries and intents: what a task holds, and what it reserves."""
+"""spec.exclusive with drains, retries and intents: nodes that a task holds or reserves."""
 
 from typing import Any
 
