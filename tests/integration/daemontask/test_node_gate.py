@@ -265,11 +265,11 @@ async def test_a_policy_that_refuses_one_node_holds_up_no_other_and_is_told(worl
     async with unchangeable(world.admin, refused, world.namespace):
         task = await gated(world)
         await keys_when(world, other)
-        found = await task.when(lambda t: stands(t, "Degraded", reason="GateRefused"))
+        # The other node may still run when the first one is refused; the task itself succeeds.
+        found = await task.when(lambda t: stands(t, "Degraded", reason="GateRefused") and stands(t, "Ready"))
         message = condition(found, "Degraded")["message"]
         assert refused in message
         assert "this node stays as it is" in message
-        assert stands(found, "Ready"), "the task itself has succeeded"
         await task.event("GateRefused")
     await keys_when(world, refused)
     await task.when(lambda t: not condition(t, "Degraded"))
