@@ -1,7 +1,6 @@
 """kill -9 and two operators while nodes are drained: no node stays cordoned for nothing, none runs twice."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,10 +9,8 @@ import pytest
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.steer import behaviour
-from testing.apiproxy import ApiProxy
-from testing.faults import Match, Run
-from testing.operator import OperatorProcess
-from testing.rollouts import TIMEOUT, Rollouts, rollouts, together
+from testing.faults import Match
+from testing.rollouts import TIMEOUT, Rollouts, die_at, rollouts, together
 from testing.world import Task, node_of, seq_of
 
 NODES = 2
@@ -86,19 +83,6 @@ class Drains:
         assert not {one["metadata"]["uid"] for one in left} & set(self.pods), "a run began beside a workload"
 
 
-async def die_at(step: str, when: str, operator: OperatorProcess, proxy: ApiProxy) -> None:
-    dead = threading.Event()
-
-    def kill(_: object) -> None:
-        operator.kill9()
-        dead.set()
-
-    action = Run(run_before=kill, forward=False) if when == "before" else Run(run_after=kill)
-    with proxy.fault(STEPS[step], action):
-        await asyncio.to_thread(operator.start)
-        assert await asyncio.to_thread(dead.wait, TIMEOUT), f"no {step} to be killed at"
-
-
 @pytest.fixture
 async def place(cluster: Cluster, admin: Admin, tmp_path: Path) -> AsyncIterator[Rollouts]:
     async with rollouts(cluster, admin, tmp_path) as one:
@@ -124,7 +108,7 @@ async def test_killed_at_a_step(step: str, cluster: Cluster, admin: Admin, tmp_p
             task = await drains.begin()
             seen = asyncio.create_task(drains.watch())
             try:
-                await die_at(step, when, operator, proxy)
+                await die_at(STEPS[step], when, operator, proxy)
                 await asyncio.to_thread(operator.start)
                 await drains.done(task)
             finally:
@@ -140,7 +124,7 @@ async def test_a_task_that_goes_while_no_operator_runs_leaves_no_node_cordoned(
     drains = Drains(place)
     operator, proxy = await place.operator(start=False)
     task = await drains.begin()
-    await die_at(step, "after", operator, proxy)
+    await die_at(STEPS[step], "after", operator, proxy)
     await task.delete()
     await place.admin.wait_gone(task.url)
     await asyncio.to_thread(operator.start)
@@ -151,7 +135,7 @@ async def test_a_task_that_is_made_again_meanwhile_begins_anew(place: Rollouts) 
     drains = Drains(place)
     operator, proxy = await place.operator(start=False)
     task = await drains.begin()
-    await die_at("cordon", "after", operator, proxy)
+    await die_at(STEPS["cordon"], "after", operator, proxy)
     await task.delete()
     await place.admin.wait_gone(task.url)
     again = await place.task(drain={}, parallelism=1)

@@ -1,7 +1,6 @@
 """kill -9 while one task follows another: the order holds, and each node runs each task once."""
 
 import asyncio
-import threading
 from pathlib import Path
 
 import pytest
@@ -9,10 +8,8 @@ import pytest
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.steer import behaviour
-from testing.apiproxy import ApiProxy
-from testing.faults import Match, Run
-from testing.operator import OperatorProcess
-from testing.rollouts import TIMEOUT, Rollouts, rollouts, together
+from testing.faults import Match
+from testing.rollouts import Rollouts, die_at, rollouts, together
 from testing.world import Task, node_of
 
 NODES = 2
@@ -24,19 +21,6 @@ STEPS = {
         verb="create", resource="pods", subresource="", where=lambda call: call.is_write, nth=NODES + 1
     ),
 }
-
-
-async def die_at(step: str, when: str, operator: OperatorProcess, proxy: ApiProxy) -> None:
-    dead = threading.Event()
-
-    def kill(_: object) -> None:
-        operator.kill9()
-        dead.set()
-
-    action = Run(run_before=kill, forward=False) if when == "before" else Run(run_after=kill)
-    with proxy.fault(STEPS[step], action):
-        await asyncio.to_thread(operator.start)
-        assert await asyncio.to_thread(dead.wait, TIMEOUT), f"no {step} to be killed at"
 
 
 def ended(pod: Json) -> str:
@@ -64,7 +48,7 @@ async def test_killed_between_two_tasks(step: str, cluster: Cluster, admin: Admi
             await place.nodes.add(NODES)
             second = await place.task("second", dependsOn=[{"name": "first"}])
             first = await place.task("first", marks=behaviour(run_seconds=2))
-            await die_at(step, when, operator, proxy)
+            await die_at(STEPS[step], when, operator, proxy)
             await asyncio.to_thread(operator.start)
             await in_order(place, first, second)
             left = await admin.list(path("daemontasks", place.namespace))

@@ -7,6 +7,7 @@ TIME_SCALE, so that rollouts of different tests never meet. Blocking helpers of 
 import asyncio
 import contextlib
 import secrets
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from testbed.cluster import Cluster
 from testbed.steer import behaviour, steer_node
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
-from testing.faults import Rule
+from testing.faults import Match, Rule, Run
 from testing.history import History
 from testing.operator import OperatorProcess
 from testing.world import Task, stands
@@ -144,6 +145,20 @@ async def own_namespace(admin: Admin, name: str) -> AsyncIterator[str]:
 async def happened(rule: Rule, count: int = 1, timeout: float = TIMEOUT) -> None:
     """Return once the fault was applied `count` times."""
     await asyncio.to_thread(rule.wait, count, timeout)
+
+
+async def die_at(step: Match, when: str, operator: OperatorProcess, proxy: ApiProxy) -> None:
+    """Start the operator, and kill it with SIGKILL `before` or `after` the call."""
+    dead = threading.Event()
+
+    def kill(_: object) -> None:
+        operator.kill9()
+        dead.set()
+
+    action = Run(run_before=kill, forward=False) if when == "before" else Run(run_after=kill)
+    with proxy.fault(step, action):
+        await asyncio.to_thread(operator.start)
+        assert await asyncio.to_thread(dead.wait, TIMEOUT), f"no {step} to be killed at"
 
 
 async def ready(task: Task, timeout: float = TIMEOUT) -> Json:
