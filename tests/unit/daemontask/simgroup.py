@@ -18,13 +18,13 @@ from caretaker.api.objects import Node, Pod
 from caretaker.daemontask.controller import KIND, DaemonTaskKind
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError
-from caretaker.kube.store import Store, key_of
+from caretaker.kube.store import Store
 from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.work_queue import Key, WorkQueue
 from unit.daemontask.simcluster import NAMESPACE, PODS, TASKS, Change, Clock
 from unit.daemontask.simkubelets import SlowCluster
-from unit.daemontask.simoperator import METRICS, READ_SECONDS, Call, SimClient, StepLoop
+from unit.daemontask.simoperator import METRICS, READ_SECONDS, Call, SimClient, StepLoop, apply_change
 
 GROUP: Final = "kernel"
 
@@ -382,12 +382,7 @@ async def _go(call: Call, *, lose_reply: bool) -> None:
 
 
 async def _apply(store: Any, change: Change) -> None:
-    kind, version, item = change
-    record = item.record()
-    if kind == "put":
-        store.apply(record, version)
-    else:
-        store.remove(key_of(record), record.uid, version)
+    apply_change(store, change)
 
 
 @contextmanager

@@ -255,7 +255,7 @@ class SimOperator:
         )
         at = self._told[what]
         for change in log[at : at + count]:
-            self._in_loop(lambda change=change, store=store: _done(_apply(store, change)))
+            self._in_loop(lambda change=change, store=store: _done(apply_change(store, change)))
             self.heard[change[1]] = self._cluster.clock.now
         self._told[what] = min(at + count, len(log))
 
@@ -305,7 +305,8 @@ async def _done(_: Any) -> None:
     return None
 
 
-def _apply(store: Store[Any], change: Change) -> None:
+def apply_change(store: Store[Any], change: Change) -> None:
+    """As a watch does."""
     kind, version, item = change
     record = item.record()
     if kind == "put":
