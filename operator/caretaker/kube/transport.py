@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
@@ -100,8 +101,9 @@ class Transport:
         # Instead of the connector's limit: a write waits here before its guard is asked and its timeout
         # starts, and neither a watch nor the Lease ever queues behind a burst of writes.
         self._slots = Slots(pool)
+        self._connector = _Connector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS),
+            connector=self._connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             request_class=_GuardedRequest,
             # Lists above 128 KiB would be gzipped: that costs CPU on both sides and gains nothing in a
@@ -127,6 +129,7 @@ class Transport:
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
         await self._session.close()
+        self._connector.abort()
         await asyncio.sleep(0)  # aborted connections are closed in the loop's next round
 
     async def __aenter__(self) -> Self:
@@ -252,6 +255,27 @@ class Transport:
 
 
 _guard: ContextVar[Callable[[], None] | None] = ContextVar("guard", default=None)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """A pool that can abort every connection it has opened. aiohttp forgets one whose answer is cut, late or
+    large, and closes it by an orderly TLS shutdown, which waits for the server and may outlive the loop."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._opened: WeakSet[asyncio.Transport] = WeakSet()
+
+    async def connect(self, *args: Any, **named: Any) -> aiohttp.connector.Connection:
+        """As aiohttp's."""
+        connection = await super().connect(*args, **named)
+        if connection.transport is not None:
+            self._opened.add(connection.transport)
+        return connection
+
+    def abort(self) -> None:
+        """Abort every connection that is still open. It is closed in the loop's next round."""
+        for transport in self._opened:
+            transport.abort()
 
 
 class _GuardedRequest(aiohttp.ClientRequest):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -20,6 +21,7 @@ from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.transport import LARGE, Request, resource_of
 from fakes.answers import failure, listing, page_expired, version_expired
 from fakes.apiserver import FakeApiServer, Handler, answer, hang, paged, refusing, status
+from testing.authority import loose_certificate
 
 NODES = "/api/v1/nodes"
 NODE = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}}
@@ -619,3 +621,26 @@ async def test_a_name_never_leads_to_another_object(
         async with aclosing(client.stream(f"{SECRETS}/{name}", {})) as lines:
             await anext(lines)
     assert api.requests == []
+
+
+@pytest.mark.parametrize("answered", [replying("x" * 2 * LARGE), hang], ids=["large", "late"])
+async def test_a_closed_client_leaves_no_connection(answered: Handler, tmp_path: Path) -> None:
+    """Not one of TLS either, which aiohttp closes in the orderly way after such an answer."""
+    certificate = loose_certificate(tmp_path, "127.0.0.1")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate)
+
+    async def ask(config: str) -> list[str]:
+        async with await KubeClient.connect(config) as client:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await client.get(f"{NODES}/a", bytes)
+        loop: Any = asyncio.get_running_loop()
+        return [repr(each) for each in loop._transports.values()]
+
+    async with FakeApiServer(tls) as api:
+        api.on("GET", f"{NODES}/a", answered)
+        config = api.kubeconfig(tmp_path, cluster={"certificate-authority": str(certificate)})
+        left = await asyncio.to_thread(lambda: asyncio.run(ask(config)))
+    assert left
+    assert all(each.startswith("<_SelectorSocketTransport closed") for each in left)
