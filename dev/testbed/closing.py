@@ -30,8 +30,8 @@ async def connections_cut(patience: float = PATIENCE) -> None:
     """Cut every connection of this event loop, which ends: those, too, that were accepted while their server
     was closed. Return once they are closed, or `patience` seconds later."""
     loop: Any = asyncio.get_running_loop()
-    deadline = loop.time() + patience
     await asyncio.sleep(_LOOK_SECONDS)  # new connections have a transport by then
+    deadline = loop.time() + patience
     # A closed transport stays in the table until it is collected.
     while loop.time() < deadline and (left := [each for each in loop._transports.values() if each._sock]):
         for transport in left:
