@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import gotools
-from testbed.admin import Json
+from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 from testing import manifests
@@ -86,8 +86,11 @@ async def test_the_chart_takes_the_values(shell: Shell, tmp_path: Path) -> None:
     assert version == f"v{manifests.load((chart / 'Chart.yaml').read_text())['version']}"
 
 
-async def test_the_health_script_goes_where_argo_cd_reads_it(shell: Shell) -> None:
-    await shell.kubectl("create", "namespace", "argocd")
+async def test_the_health_script_goes_where_argo_cd_reads_it(shell: Shell, admin: Admin) -> None:
+    # Other tests of this control plane may have run the command of the page.
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argocd"}}
+    await admin.apply(path("namespaces", name="argocd"), namespace)
+    await admin.delete(path("configmaps", "argocd", "argocd-cm"))
     await shell.kubectl("create", "configmap", "argocd-cm", "-n", "argocd", "--from-literal=url=https://argo")
     await shell.documented("gitops.md", "## Argo CD")
     data = manifests.load(await shell.kubectl("get", "configmap", "argocd-cm", "-n", "argocd", "-o", "yaml"))[
