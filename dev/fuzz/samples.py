@@ -127,6 +127,8 @@ TASK: Final = {
     "results": [{"name": "diskUsed", "type": "Number", "unit": "%"}],
     "healthGate": {"conditions": [{"type": "KernelDeadlock", "status": "False"}]},
     "rolloutDeadlineSeconds": 3600,
+    "canary": {"nodes": "10%", "soakSeconds": 60},
+    "topologyKey": "topology.kubernetes.io/zone",
     "dependsOn": [{"name": "first"}],
     "exclusive": {"group": "kernel", "parallelism": "10%"},
 }

@@ -459,6 +459,16 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             )
         ),
         *(
+            pytest.param(task(**{field: value}), f"spec.{path}", words, id=f"{path}: {value}")
+            for field, value, path, words in (
+                ("canary", {"nodes": 0}, "canary.nodes", "must be a whole number of at least 1"),
+                ("canary", {"nodes": "0%"}, "canary.nodes", "leave spec.canary out for no canary"),
+                ("canary", {"soakSeconds": -1}, "canary.soakSeconds", "greater than or equal to 0"),
+                ("topologyKey", "", "topologyKey", "at least 1 chars long"),
+                ("topologyKey", "a b", "topologyKey", "must be the key of a label of nodes"),
+            )
+        ),
+        *(
             pytest.param(
                 task(rolloutDeadlineSeconds=seconds),
                 "spec.rolloutDeadlineSeconds",

@@ -111,6 +111,13 @@ class Drain(Wire, frozen=True):
     on_failure: Literal["KeepCordoned", "Uncordon"] = "KeepCordoned"
 
 
+class Canary(Wire, frozen=True):
+    """The nodes that begin a rollout, and for how long they are watched before the others follow."""
+
+    nodes: IntOrPercent = 1
+    soak_seconds: int = 0
+
+
 class Result(Wire, frozen=True):
     """A field of the JSON that the task's program leaves in its termination message."""
 
@@ -148,6 +155,8 @@ class Spec(Wire, frozen=True):
     rollout_deadline_seconds: int | None = None
     depends_on: tuple[DependsOn, ...] = ()
     exclusive: Exclusive | None = None
+    canary: Canary | None = None
+    topology_key: str | None = None
 
     @property
     def health_conditions(self) -> tuple[HealthCondition, ...]:
@@ -302,6 +311,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     former_revision: FormerRevision | None = None
     completed_revision: str = ""  # currentRevision once its rollout is complete, else empty
     finished_rollout: str = ""  # revision, tick and re-run of which every node has ended
+    passed_canary: str = ""  # revision, tick and re-run of which the canary has passed, likewise
     conditions: tuple[Condition, ...] = ()
     desired: int = 0
     active: int = 0

@@ -39,7 +39,8 @@ async def _task(session: Session, name: str) -> int:
     raw = await get_node_task(session, name)
     current = forecast(await observe(session.client, raw))
     spec = current.snapshot.task.spec
-    if spec.failure_policy.action != "Pause" and spec.rollout_deadline_seconds is None:
+    pauses = spec.failure_policy.action == "Pause"
+    if not pauses and spec.rollout_deadline_seconds is None and spec.canary is None:
         raise CommandError(
             f"DaemonTask {name} is never paused, since its failurePolicy.action is "
             f"{spec.failure_policy.action}: nothing to resume"
@@ -51,6 +52,10 @@ async def _task(session: Session, name: str) -> int:
     if current.plan.nodes.overdue:
         print(f"DaemonTask {name} goes on; rolloutDeadlineSeconds count from now")
         return 0
+    canary = current.plan.rollout.canary
+    if canary is not None and canary.failed and not current.plan.hold:
+        print(f"DaemonTask {name} goes on with another canary")
+        return 0
     print(_describe(name, current.plan.hold, len(current.plan.nodes.failed)))
     return 0
 
@@ -58,7 +63,9 @@ async def _task(session: Session, name: str) -> int:
 def stamp_of(current: Forecast) -> str:
     """The mark that resumes the task."""
     # A node's clock may be ahead of ours: its failure would count as one that came later.
-    ends = [format_micros(r.entry.finished_at) for r in current.plan.nodes.failed if r.entry is not None]
+    nodes = current.plan.nodes
+    ends = [format_micros(r.entry.finished_at) for r in nodes.failed if r.entry is not None]
+    ends += [format_micros(r.decision.failing) for r in nodes.failing]
     task = current.snapshot.task
     was = task.status.rollout.resume_at if task.status.rollout is not None else None
     if task.spec.rollout_deadline_seconds is not None and (before := parse_time(was)) is not None:

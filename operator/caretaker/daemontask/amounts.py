@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api import durations
-from caretaker.api.daemontask import Budget, Exclusive, FailurePolicy, IntOrPercent, Spec
+from caretaker.api.daemontask import Budget, Canary, Exclusive, FailurePolicy, IntOrPercent, Spec
 
 _PERCENT: Final = re.compile(r"[0-9]{1,9}%")
 _COUNT: Final = re.compile(r"[0-9]{1,9}%?")  # Karpenter writes the numbers of budgets as text, too
@@ -27,6 +27,7 @@ def readable(spec: Spec) -> tuple[Spec, str]:
         ("exclusive", _of_group(spec.exclusive), _exclusive(spec.exclusive)),
         ("failure_policy", FailurePolicy(), _policy(spec.failure_policy)),
         ("budgets", (), _budgets(spec.budgets)),
+        ("canary", Canary(), _canary(spec.canary)),
     ):
         if messages := list(faults):
             found += messages
@@ -46,6 +47,11 @@ def _of_group(exclusive: Exclusive | None) -> Exclusive | None:
 def _exclusive(exclusive: Exclusive | None) -> Iterator[str]:
     if exclusive is not None:
         yield from _number("spec.exclusive.parallelism", exclusive.parallelism, _PERCENT)
+
+
+def _canary(canary: Canary | None) -> Iterator[str]:
+    if canary is not None:
+        yield from _number("spec.canary.nodes", canary.nodes, _PERCENT)
 
 
 def _budgets(budgets: tuple[Budget, ...]) -> Iterator[str]:

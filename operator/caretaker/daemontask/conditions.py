@@ -15,6 +15,7 @@ from caretaker.daemontask.bulk import BYTES
 from caretaker.daemontask.decision import NodeReport, WriteRefusal
 from caretaker.daemontask.degraded import degraded
 from caretaker.daemontask.messages import (
+    canary_message,
     held_by_group,
     lost_message,
     lost_nodes,
@@ -127,6 +128,13 @@ def _in_vain(inputs: StatusInput) -> ConditionState | None:
     return "False", Reason.NODES_FAILED, words
 
 
+def _canary_failed(inputs: StatusInput) -> ConditionState | None:
+    canary = inputs.plan.rollout.canary
+    if canary is None or not (canary.failed and inputs.pending):
+        return None
+    return "False", Reason.NODES_FAILED, canary_message(inputs, canary)
+
+
 def _overdue(inputs: StatusInput) -> ConditionState | None:
     if not inputs.overdue:
         return None
@@ -217,6 +225,7 @@ _READY_RULES: Final[tuple[Callable[[StatusInput], ConditionState | None], ...]] 
     _no_nodes,
     _paused,
     _in_vain,
+    _canary_failed,
     _overdue,
     _failed,
     _write_refused,
@@ -256,7 +265,13 @@ def _progressing(inputs: StatusInput) -> ConditionState:
         return "False", hold, f"nothing is started: {HELD[hold]}"
     if refusal is not None:
         return "False", refusal.reason, refusal.message
-    found = _in_vain(inputs) or _overdue(inputs) or _late(inputs) or _refused_nodes(inputs)
+    found = (
+        _in_vain(inputs)
+        or _canary_failed(inputs)
+        or _overdue(inputs)
+        or _late(inputs)
+        or _refused_nodes(inputs)
+    )
     if found is not None:
         return found
     if not inputs.desired:

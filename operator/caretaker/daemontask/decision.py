@@ -96,6 +96,12 @@ class DecisionInput(msgspec.Struct, frozen=True):
     held: Mapping[str, Hold] = {}  # node UID -> the other task of spec.exclusive.group that holds the node
     unsure: Collection[str] = ()  # UIDs of nodes that may still be cordoned by a request without an answer
     deadline: Deadline | None = None  # of spec.rolloutDeadlineSeconds, while the rollout has one
+    soak: int = 0  # spec.canary.soakSeconds, until the canary of the rollout has passed
+
+    @property
+    def min_success_seconds(self) -> int:
+        """How long a node is watched after its success before its slot is free."""
+        return max(self.spec.min_success_seconds, self.soak)
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -117,6 +123,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     record: Entry | None = None  # the entry to write before anything else happens to this node
     delete: tuple[Pod, ...] = ()
     replace: Pod | None = None  # makes way for a newer run as soon as runs may start
+    outdated: bool = False  # its Pod is of another run than the one that is wanted
     duplicates: bool = False  # more than one live Pod was found
     cordoned: bool = False  # by this task, for spec.drain
     drain: str = ""  # the attempt at a run for which the node is emptied first
@@ -151,6 +158,7 @@ class Basis(msgspec.Struct, frozen=True):
     waiting_since: float
     scale: float
     deadline: Deadline | None = None
+    soak: int = 0
 
 
 class _CachedReport(msgspec.Struct, frozen=True, gc=False):

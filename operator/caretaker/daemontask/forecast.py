@@ -3,6 +3,7 @@
 Pure: Snapshot -> Forecast, by the planner that the operator itself uses. It decides nothing of its own.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,6 +20,7 @@ from caretaker.daemontask.reports import decision_input, reports
 from caretaker.daemontask.run_triggers import NO_PODS, key_of
 from caretaker.daemontask.slots import Room, SlotAssignment, room_for, share_out, turn
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.stages import domain_of, stage_of
 from caretaker.daemontask.ticks import with_tick
 
 # A pass records one finished Pod a node; older ones wait for the next pass, and there are seldom any.
@@ -87,11 +89,13 @@ def forecast(snapshot: Snapshot) -> Forecast:
     desired = planned.nodes.desired
     unlimited = max(len(holders) + len(waiting), desired)
     room = room_for(inputs, desired, unlimited, invalid=bool(snapshot.invalid))
-    assignment = SlotAssignment()
+    assignment, policy = SlotAssignment(), planned.rollout
+    stage = stage_of(inputs, policy.canary, holders, waiting, finished=policy.finished)
     if not planned.hold:
-        assignment = share_out(inputs, room.width, holders, waiting, len(waiting))
+        assignment = share_out(inputs, room.width, holders, stage.waiting, len(waiting))
     # Where a budget lets nothing run, the waves are those after it.
-    turns = {} if planned.hold else _turns(inputs, waiting, assignment, room.width or room.beyond)
+    limit, first = room.width or room.beyond, stage.domain or ""
+    turns = {} if planned.hold else _turns(inputs, waiting, assignment, limit, first)
     return Forecast(snapshot, planned, dict(sorted(found.items())), turns, len(assignment.starts), room)
 
 
@@ -113,12 +117,21 @@ def settle(snapshot: Snapshot) -> tuple[Snapshot, Plan]:
 
 
 def _turns(
-    inputs: DecisionInput, waiting: list[NodeReport], assignment: SlotAssignment, limit: int
+    inputs: DecisionInput, waiting: list[NodeReport], assignment: SlotAssignment, limit: int, domain: str
 ) -> dict[str, int]:
-    now = {report.node.name: 1 for report in assignment.starts}
-    later = (report for report in waiting if report.node.name not in now)
-    ordered = enumerate(sorted(later, key=lambda report: turn(inputs, report)))
-    return now | {report.node.name: place // limit + (2 if now else 1) for place, report in ordered}
+    """The wave of each node. `domain`: of spec.topologyKey, that goes first."""
+    found = {report.node.name: 1 for report in assignment.starts}
+    domains: dict[str, list[NodeReport]] = {}
+    for report in waiting:
+        if report.node.name not in found:
+            key = inputs.spec.topology_key
+            domains.setdefault(domain_of(key, report) if key is not None else domain, []).append(report)
+    wave = 2 if found else 1
+    for name in sorted(domains, key=lambda name: (name != domain, name)):
+        later = sorted(domains[name], key=lambda report: turn(inputs, report))
+        found |= {report.node.name: wave + place // limit for place, report in enumerate(later)}
+        wave += math.ceil(len(later) / limit)
+    return found
 
 
 def _state_of(snapshot: Snapshot, planned: Plan, report: NodeReport) -> NodeState:

@@ -33,6 +33,8 @@ def decide_live(
         or (_pending_pod(inputs, eligibility, keep) if not keep.node_name else None)
         or _bound_pod(inputs, node, keep)
     )
+    if not _is_current(inputs, node, keep):
+        decision = replace(decision, outdated=True)
     if inputs.spec.concurrency_policy == "Replace" and eligibility.kind == "fits" and not decision.delete:
         decision = replace(decision, replace=keep if _makes_way(inputs, node, keep) else None)
     return replace(decision, delete=(*decision.delete, *extra), duplicates=True) if extra else decision
@@ -61,7 +63,7 @@ def terminating(inputs: DecisionInput, node: Node, live: list[Pod]) -> Decision:
     """Its containers may run until the Pod is gone, however short its grace period was."""
     pod = max(live, key=lambda p: p.deletion)
     message = f"waiting for Pod {pod.name} to go"
-    lost = is_lost(inputs, node, pod)
+    lost, current = is_lost(inputs, node, pod), _is_current(inputs, node, pod)
     late = pod.deletion_asked + inputs.spec.progress_deadline_seconds
     return Decision(
         "blocked",
@@ -70,7 +72,8 @@ def terminating(inputs: DecisionInput, node: Node, live: list[Pod]) -> Decision:
         since=pod.deletion_asked,
         slot=not lost,
         slot_until=0.0 if lost else lost_at(inputs, node, pod),
-        failing=past(node.ready_since, inputs.now) if lost and _is_current(inputs, node, pod) else 0.0,
+        failing=past(node.ready_since, inputs.now) if lost and current else 0.0,
+        outdated=not current,
         wake=min((at for at in (late, lost_at(inputs, node, pod)) if at > inputs.now), default=0.0),
     )
 

@@ -12,6 +12,7 @@ from caretaker.daemontask.decision import DRAINING
 from caretaker.daemontask.exclusive import waiting_words
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_health import NODE_UNHEALTHY, unhealthy
+from caretaker.daemontask.stages import Canary
 from caretaker.daemontask.status_input import StatusInput
 
 # forbiddenMessage in k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
@@ -63,7 +64,8 @@ def progress(inputs: StatusInput) -> str:
             parts.append(f"{count} {word}")
     text = ", ".join(parts)
     waiting = inputs.plan.nodes.waiting
-    if inputs.pending and inputs.plan.nodes.resting:
+    canary = inputs.plan.rollout.canary
+    if inputs.pending and inputs.plan.nodes.resting and canary is None:
         text += f"; {inputs.plan.nodes.resting} slot(s) are held by minSuccessSeconds"
     if inputs.plan.launch.budget is not None:
         text += f"; {allowed_words(inputs.plan.launch.budget)}"
@@ -71,11 +73,37 @@ def progress(inputs: StatusInput) -> str:
         text += f"; {_gated(inputs)}"
     if inputs.plan.rollout.probing and inputs.pending:
         text += "; nodes begin one at a time until one succeeds, since nodes that joined or rebooted failed"
+    text += _stage(inputs)
     if words := held_by_group(inputs):
         text += f"; {words}"
     text += _ordered(inputs) + _draining(inputs) + _unhealthy(inputs)
     odd = ", ".join(f"{n} {reason}" for reason, n in sorted(waiting.items()) if reason not in _ORDINARY)
     return f"{text} ({odd})" if odd else text
+
+
+def _stage(inputs: StatusInput) -> str:
+    """The nodes that wait for the canary, or for the domain that goes first."""
+    canary, launch = inputs.plan.rollout.canary, inputs.plan.launch
+    if inputs.plan.hold or not launch.kept_out:
+        return ""
+    if canary is not None and not canary.over:
+        soak = f", {inputs.plan.nodes.resting} soak" if inputs.plan.nodes.resting else ""
+        passed = f"canary: {canary.passed} of {canary.wanted} node(s) passed{soak}"
+        return f"; {passed}; {launch.kept_out} node(s) wait for it"
+    key = inputs.snapshot.task.spec.topology_key
+    first = f"with {key}={launch.domain}" if launch.domain else f"without {key}"
+    return f"; nodes {first} go first, {launch.kept_out} node(s) wait for them"
+
+
+def canary_message(inputs: StatusInput, canary: Canary) -> str:
+    """The first node of a canary that has failed, and the way out."""
+    first = min(canary.bad, key=lambda report: report.node.name)
+    why = first.decision.reason if first.decision.state == "failed" else "not healthy since its run"
+    return (
+        f"the canary failed on {len(canary.bad)} of {canary.wanted} node(s), first {first.node.name}: {why}; "
+        f"no other node begins; {progress(inputs)}; edit the task, or annotate caretaker.dev/resume-at with "
+        "the current time for another canary"
+    )
 
 
 def _unhealthy(inputs: StatusInput) -> str:

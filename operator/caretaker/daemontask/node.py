@@ -226,7 +226,7 @@ def _recorded(inputs: DecisionInput, node: Node, entry: Entry | None) -> Decisio
         return None
     if entry.result == "Failed":
         return Decision("failed", entry.reason, entry.message, since=float(entry.finished_at))
-    if inputs.spec.min_success_seconds:
+    if inputs.min_success_seconds:
         return resting(inputs, node, entry)
     return Decision("succeeded", since=float(entry.finished_at))
 

@@ -31,6 +31,7 @@ from caretaker.daemontask.rollout import Rollout
 from caretaker.daemontask.run_triggers import key_of
 from caretaker.daemontask.slots import Room, SlotAssignment, room_for, share_out
 from caretaker.daemontask.snapshot import Snapshot
+from caretaker.daemontask.stages import Stage, domain_of, stage_of
 from caretaker.daemontask.ticks import Tick
 
 BATCH: Final = 250  # Pods created, Pods deleted, and nodes opened, in one pass
@@ -51,6 +52,8 @@ class Launch(msgspec.Struct, frozen=True):
     jammed: Reports = ()  # holders of slots, where all of them are stuck and other nodes wait
     in_vain: str = ""  # a node that was drained in vain, and keeps others from being cordoned
     budget: Allowance | None = None  # the budget that keeps nodes waiting, if one does
+    kept_out: int = 0  # nodes that wait for the canary, or for another domain of spec.topologyKey
+    domain: str | None = None  # in which nodes begin; None: in any
     grouped: bool = False  # the width of the exclusive group keeps nodes waiting, or a task not read yet
     boundary: float = 0.0  # from then on budgets or the deadline may allow fewer: no start is begun
     paced_at: float = 0.0  # when the next large Pods may be created, and nodes wait for it
@@ -99,6 +102,7 @@ def plan(snapshot: Snapshot) -> Plan:
         nodes,
         tick.last,
         finished_rollout=snapshot.task.status.finished_rollout,
+        passed_canary=snapshot.task.status.passed_canary,
         resumed=requests.resume_at,
     )
     hold = _hold(snapshot, requests, policy)
@@ -241,8 +245,9 @@ def _launch(snapshot: Snapshot, inputs: DecisionInput, plan: Plan, room: Room, u
         wanting = tuple(rollout.may_begin(inputs, policy, holders, nodes.wanting))
     entries, resumed = snapshot.ledger.entries, plan.requests.resume_at
     wanting, in_vain = not_in_vain(inputs, snapshot.nodes, entries, wanting, resumed)
-    over = len(holders) + undeletable > room.width
-    launch = _replacing(snapshot, plan, over=over, wanting=len(wanting))
+    stage = stage_of(inputs, policy.canary, holders, wanting, finished=policy.finished)
+    wanting, over = stage.waiting, len(holders) + undeletable > room.width
+    launch = _replacing(snapshot, plan, stage, over=over)
     if snapshot.now < snapshot.refused_until:
         return msgspec.structs.replace(launch, wake=snapshot.refused_until)
     most = 1 if snapshot.one_at_a_time or snapshot.refused_until else BATCH
@@ -253,7 +258,9 @@ def _launch(snapshot: Snapshot, inputs: DecisionInput, plan: Plan, room: Room, u
     assignment, paced = slots.paced(assignment, snapshot.allowed)
     launch = msgspec.structs.replace(
         launch,
-        jammed=holders if stuck and (short or policy.gated) else (),
+        jammed=holders if stuck and (short or policy.gated or stage.kept_out) else (),
+        kept_out=stage.kept_out,
+        domain=stage.domain,
         in_vain=in_vain,
         budget=room.budget if short else None,
         grouped=grouped,
@@ -318,19 +325,22 @@ def _drains(
     return (*going, *waiting), drains
 
 
-def _replacing(snapshot: Snapshot, plan: Plan, *, over: bool, wanting: int) -> Launch:
+def _replacing(snapshot: Snapshot, plan: Plan, stage: Stage, *, over: bool) -> Launch:
     """The Pods that make way for newer runs: none where the new one could not start."""
     replaced, queued = plan.nodes.replaced, len(plan.nodes.wanting)
     if over or plan.tick.taken or plan.rollout.gated:
         return Launch(queued=queued, outdated=len(replaced))
+    key, wanting = snapshot.task.spec.topology_key, len(stage.waiting)
+    if key is not None and stage.domain is not None:
+        here = {r.node.uid for r in plan.nodes.holders if domain_of(key, r) == stage.domain}
+        replaced = tuple(pod for pod in replaced if pod.node_uid in here)
+    replaced = replaced[: slots.replaceable(stage.room, snapshot.pods, wanting)]
     count = slots.replaceable(snapshot.allowed, snapshot.pods, wanting)
-    if count >= len(replaced):
-        return Launch(queued=queued, replaced=replaced)
     return Launch(
         queued=queued,
         replaced=replaced[:count],
-        outdated=len(replaced) - count,
-        paced_at=snapshot.allowed_at,
+        outdated=len(plan.nodes.replaced) - len(replaced[:count]),
+        paced_at=snapshot.allowed_at if count < len(replaced) else 0.0,
     )
 
 

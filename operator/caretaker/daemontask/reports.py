@@ -26,7 +26,7 @@ from caretaker.daemontask.losses import assumed
 from caretaker.daemontask.node import decide
 from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.retention import TTL_FLOOR, expired
-from caretaker.daemontask.rollout import waiting_since
+from caretaker.daemontask.rollout import soak_of, waiting_since
 from caretaker.daemontask.rollout_deadline import deadline_of
 from caretaker.daemontask.run_triggers import NO_PODS, are_past, made_up
 from caretaker.daemontask.snapshot import Snapshot
@@ -100,6 +100,7 @@ def _decision_cache(snapshot: Snapshot, inputs: DecisionInput) -> DecisionCache:
         waiting_since=inputs.waiting_since,
         scale=snapshot.scale,
         deadline=inputs.deadline,
+        soak=inputs.soak,
     )
     cache.begin(basis, snapshot.now)
     return cache
@@ -154,7 +155,8 @@ def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> Decision
         unsure=snapshot.cordons.unsure,
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
     )
-    return msgspec.structs.replace(inputs, deadline=deadline_of(snapshot, requests, inputs))
+    deadline, soak = deadline_of(snapshot, requests, inputs), soak_of(snapshot.task, inputs)
+    return msgspec.structs.replace(inputs, deadline=deadline, soak=soak)
 
 
 def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:

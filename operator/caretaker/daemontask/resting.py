@@ -19,7 +19,7 @@ from caretaker.daemontask.run_triggers import trigger_of
 def watched(inputs: DecisionInput, node: Node, entry: Entry) -> Entry:
     """The entry, marked where the node broke while it was watched, until it has been healthy for
     minSuccessSeconds in a row: at most two writes for a run."""
-    least = inputs.spec.min_success_seconds
+    least = inputs.min_success_seconds
     if not least or entry.result != "Succeeded" or trigger_of(inputs, node, entry):
         return entry
     health, ended = health_of(node, inputs.spec.health_conditions, inputs.now), float(entry.finished_at)
@@ -39,7 +39,7 @@ def resting(inputs: DecisionInput, node: Node, entry: Entry) -> Decision:
     broke within that time and is not repaired counts as failing: its run may be why. After the bound so does
     one that has not been healthy for minSuccessSeconds since.
     """
-    least, ended = inputs.spec.min_success_seconds, float(entry.finished_at)
+    least, ended = inputs.min_success_seconds, float(entry.finished_at)
     health = health_of(node, inputs.spec.health_conditions, inputs.now)
     until = max(ended, health.since) + least
     bound = ended + least + inputs.spec.progress_deadline_seconds
@@ -52,7 +52,7 @@ def resting(inputs: DecisionInput, node: Node, entry: Entry) -> Decision:
     end = min(until if health.healthy else bound, bound)
     return Decision(
         "succeeded",
-        "MinSuccessSeconds",
+        "CanarySoaking" if least > inputs.spec.min_success_seconds else "MinSuccessSeconds",
         health.message,
         since=ended,
         slot=True,

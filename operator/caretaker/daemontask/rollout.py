@@ -23,6 +23,7 @@ from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.decision import POD_REFUSED, DecisionInput, NodeReport
 from caretaker.daemontask.node_summary import NodeSummary
 from caretaker.daemontask.slots import turn
+from caretaker.daemontask.stages import Canary, canary_of
 
 _AHEAD: Final = 86400.0  # seconds that a clock may be ahead of this one
 
@@ -41,6 +42,7 @@ class Rollout(msgspec.Struct, frozen=True):
     failed    the task has failed: by a FailJob rule, or by failurePolicy Fail
     gated     no node begins the run; retries go on
     probing   the rollout is finished, and nodes begin the run one at a time
+    canary    of spec.canary, in a rollout of which it had not passed before; None: there is none
     """
 
     name: str = ""
@@ -53,6 +55,7 @@ class Rollout(msgspec.Struct, frozen=True):
     failed: bool = False
     gated: bool = False
     probing: bool = False
+    canary: Canary | None = None
 
     @property
     def hold(self) -> str:
@@ -80,12 +83,19 @@ def covers(finished: str, wanted: str, now: float) -> bool:
 
 
 def evaluate(
-    inputs: DecisionInput, nodes: NodeSummary, tick: int, *, finished_rollout: str, resumed: float
+    inputs: DecisionInput,
+    nodes: NodeSummary,
+    tick: int,
+    *,
+    finished_rollout: str,
+    passed_canary: str = "",
+    resumed: float,
 ) -> Rollout:
     """The state of the rollout of this tick, from the nodes that have failed and those that are failing.
 
     tick              the one that counts from this pass on; `inputs` has the stored one
     finished_rollout  the one of status
+    passed_canary     likewise
     resumed           when a person last had the task go on
     """
     name, failed = name_of(inputs, tick), nodes.failed
@@ -102,6 +112,7 @@ def evaluate(
     still = tuple(report for report in fresh if not _is_lost(inputs, report))
     by_rule = any(report.entry is not None and report.entry.fail_task for report in failed)
     beyond = stops and ended > allowed
+    passed = finished or covers(passed_canary, name, inputs.now)
     return Rollout(
         name=name,
         finished=finished,
@@ -113,7 +124,23 @@ def evaluate(
         failed=by_rule or (beyond and not finished and policy.action == "Fail"),
         gated=stops and not finished and ended + len(still) > allowed,
         probing=stops and finished and ended + len(still) > allowed,
+        canary=None if passed else canary_of(inputs, nodes, _failed_since(inputs, failed, resumed), resumed),
     )
+
+
+def soak_of(task: DaemonTask, inputs: DecisionInput) -> int:
+    """The soak of the canary in the rollout of the stored tick; 0 where there is none, or it has passed."""
+    canary, name = task.spec.canary, name_of(inputs, inputs.tick)
+    past = (task.status.finished_rollout, task.status.passed_canary)
+    if canary is None or any(covers(of, name, inputs.now) for of in past):
+        return 0
+    return canary.soak_seconds
+
+
+def _failed_since(
+    inputs: DecisionInput, failed: Sequence[NodeReport], since: float
+) -> tuple[NodeReport, ...]:
+    return tuple(report for report in failed if _counts(inputs, report, since))
 
 
 def may_begin(

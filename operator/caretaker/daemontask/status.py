@@ -62,6 +62,7 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         former_revision=snapshot.former,
         completed_revision=snapshot.revision if inputs.complete else "",
         finished_rollout=_finished_rollout(inputs),
+        passed_canary=_passed_canary(inputs),
         conditions=c.merge(before.conditions, conditions_of(inputs), now),
         desired=inputs.desired,
         active=inputs.active,
@@ -158,6 +159,17 @@ def _finished_rollout(inputs: StatusInput) -> str:
     if inputs.plan.rollout.finished:
         return inputs.snapshot.task.status.finished_rollout
     return inputs.plan.rollout.name if _is_finished(inputs) else ""
+
+
+def _passed_canary(inputs: StatusInput) -> str:
+    """The rollout of which the canary has passed; "" where there is none, or it has not."""
+    rollout, canary = inputs.plan.rollout, inputs.plan.rollout.canary
+    anew = inputs.plan.requests.ledger and inputs.snapshot.ledger.lost
+    if inputs.snapshot.task.spec.canary is None or anew:
+        return ""
+    if canary is None:
+        return inputs.snapshot.task.status.passed_canary
+    return rollout.name if canary.over and not inputs.plan.hold else ""
 
 
 def _is_finished(inputs: StatusInput) -> bool:

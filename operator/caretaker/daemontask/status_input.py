@@ -48,7 +48,9 @@ class StatusInput(msgspec.Struct, frozen=True):
         """Whether the rollout still makes progress by itself."""
         launch = self.plan.launch
         waiting = self.pending > self.overdue + self.ordered
-        goes_on = waiting and not (self.plan.hold or launch.jammed or launch.in_vain)
+        canary = self.plan.rollout.canary
+        held = self.plan.hold or launch.jammed or launch.in_vain or (canary is not None and canary.failed)
+        goes_on = waiting and not held
         return self.active > len(self.plan.nodes.stuck) or goes_on
 
     @property

@@ -109,6 +109,7 @@ def test_a_pod_that_stays(of: dict[str, Any], decision: Decision) -> None:
                 "pending",
                 "TemplateChanged",
                 f"Pod {NAME} cannot start or end and makes way for the changed template",
+                outdated=True,
             ),
             id="the template has changed",
         ),
@@ -120,6 +121,7 @@ def test_a_pod_that_stays(of: dict[str, Any], decision: Decision) -> None:
                 "TemplateChanged",
                 f"Pod {NAME} cannot start or end and makes way for the changed template",
                 slot=True,
+                outdated=True,
             ),
             id="the template has changed, and it has a node",
         ),
@@ -161,7 +163,7 @@ def test_a_pod_on_a_lost_node(
     of: dict[str, Any], decision: Decision, revision: dict[str, str], failing: float
 ) -> None:
     found = decided(None, pod(LOST, created=NOW - 9000, **of, **revision), at=LOST)
-    assert found == msgspec.structs.replace(decision, failing=failing)
+    assert found == msgspec.structs.replace(decision, failing=failing, outdated=bool(revision))
 
 
 def test_a_pod_on_a_node_that_is_not_ready() -> None:

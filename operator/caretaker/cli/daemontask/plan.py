@@ -4,7 +4,7 @@ The task and its Pod are submitted as dry runs; the planner that the operator ru
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -181,8 +181,20 @@ def _summary(forecast: Forecast) -> str:
     none = f"none before a {'budget' if closed else 'slot'} is free"
     at_once = f"{forecast.at_once} at once" if forecast.at_once else none
     waves = f"{forecast.waves} wave{'s' * (forecast.waves > 1)} of at most {room.width or room.beyond}"
-    limit = f"parallelism {task.spec.parallelism}" if room.budget is None else "budgets"
-    return f"{text}: {at_once}, {waves} in all ({limit})"
+    return f"{text}: {at_once}, {waves} in all ({', '.join(_limits(forecast))})"
+
+
+def _limits(forecast: Forecast) -> Iterator[str]:
+    """What keeps nodes from starting all at once."""
+    spec, rollout = forecast.snapshot.task.spec, forecast.plan.rollout
+    if spec.canary is not None and rollout.canary is not None and not rollout.canary.over:
+        yield f"canary {spec.canary.nodes}, soak {spec.canary.soak_seconds}s"
+    if spec.topology_key is not None and not rollout.finished:
+        yield f"one {spec.topology_key} after the other"
+    if forecast.room.budget is not None:
+        yield "budgets"
+    elif spec.parallelism is not None:
+        yield f"parallelism {spec.parallelism}"
 
 
 _HOLDS: Final[Mapping[str, str]] = {
