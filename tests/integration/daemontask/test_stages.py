@@ -51,8 +51,8 @@ async def test_a_canary_that_fails_stops_the_rollout_until_a_person_resumes_it(
     assert (said.code, said.lines) == (0, ["DaemonTask t goes on with another canary"])
     await task.running(1)
     await holds_for(2, lambda: len(world.kubelet.ran) == 2)
-    await world.kubelet.finish_all()
     world.kubelet.default = SUCCEED
+    await world.kubelet.finish_all()
     await task.counts(succeeded=4, failed=1)
 
 
@@ -65,8 +65,7 @@ async def test_a_correction_begins_with_a_canary_of_its_own(world: World) -> Non
     await task.put_template(world.template(labels={"corrected": "yes"}))
     await task.running(1)
     await holds_for(2, lambda: len(world.kubelet.ran) == 2)
-    await world.kubelet.finish_all()
-    await task.running(3)
+    world.kubelet.default = SUCCEED
     await world.kubelet.finish_all()
     await task.done(4)
 
@@ -82,7 +81,6 @@ async def test_one_zone_goes_after_the_other(world: World) -> None:
     await world.kubelet.finish(first[0])
     await task.counts(succeeded=1, active=1, pending=2)
     await holds_for(2, lambda: len(world.kubelet.ran) == 2)
+    world.kubelet.default = SUCCEED
     await world.kubelet.finish(first[1])
-    await task.running(2)
-    await world.kubelet.finish_all()
     await task.done(4)
