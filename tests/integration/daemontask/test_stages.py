@@ -17,7 +17,7 @@ async def test_the_others_begin_once_the_canary_has_soaked_also_after_a_kill(
     world: World, operator: OperatorProcess
 ) -> None:
     await world.join(5)
-    task = await world.task(canary={"soakSeconds": 8})
+    task = await world.task(canary={"soakSeconds": 3600})
     found = await task.counts(succeeded=1, pending=4)
     assert (
         "canary: 0 of 1 node(s) passed, 1 soak; 4 node(s) wait for it" in condition(found, "Ready")["message"]
@@ -26,6 +26,7 @@ async def test_the_others_begin_once_the_canary_has_soaked_also_after_a_kill(
     operator.kill9()
     await asyncio.to_thread(operator.start)
     await holds_for(2, lambda: len(world.kubelet.ran) == 1)
+    await task.edit(canary={"soakSeconds": 2})
     found = await task.done(5)
     assert found["status"]["passedCanary"] == found["status"]["finishedRollout"]
     await world.join()
