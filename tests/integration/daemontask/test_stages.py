@@ -36,7 +36,7 @@ async def test_the_others_begin_once_the_canary_has_soaked_also_after_a_kill(
 async def test_a_canary_that_fails_stops_the_rollout_until_a_person_resumes_it(
     world: World, cluster: Cluster
 ) -> None:
-    """Whatever failurePolicy allows."""
+    """With any number of failures that failurePolicy allows."""
     await world.join(5)
     world.kubelet.default = fail()
     task = await world.task(canary={}, backoffLimit=0, failurePolicy={"maxFailedNodes": "100%"})

@@ -264,7 +264,7 @@ def test_one_domain_goes_after_the_other() -> None:
 
 
 @pytest.mark.parametrize(("zones", "first"), [(("a", "b"), f"with {ZONE}=a"), (("b", ""), f"without {ZONE}")])
-def test_it_is_told_which_goes_first(zones: tuple[str, ...], first: str) -> None:
+def test_ready_names_the_domain_that_goes_first(zones: tuple[str, ...], first: str) -> None:
     rollout = Staged(4, zones=zones, topology_key=ZONE)
     rollout.one_pass()
     assert rollout.condition("Ready")[2] == (
