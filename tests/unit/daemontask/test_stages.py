@@ -365,6 +365,7 @@ def test_no_history_passes_a_canary_or_mixes_domains(
         if place in lost:
             rollout.status = Status()
         rollout.let_pass(step)
+    rollout.roll_on(2000, 40.0)
     assert rollout.done() != fails
     assert len(rollout.hit) == (min(wanted, count) if fails else count)
 
