@@ -8,13 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caretaker.api import names
-from caretaker.api.daemontask import Canary, FailurePolicy, Status
+from caretaker.api.daemontask import Canary, Drain, FailurePolicy, Status
 from caretaker.api.times import format_time
 from caretaker.cli.daemontask.plan import _summary
 from caretaker.cli.resume import stamp_of
 from caretaker.daemontask.forecast import forecast
-from unit.daemontask.build import NOW, entry, node, pod, snapshot, task
+from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.plan import plan
+from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
+from unit.daemontask.build import NOW, REVISION, entry, node, planned, pod, snapshot, task
 from unit.daemontask.test_blast_radius import Rollout
+from unit.daemontask.test_drain import MARK
 
 ZONE = "topology.kubernetes.io/zone"
 GOOD: frozenset[str] = frozenset()
@@ -205,6 +210,21 @@ def test_one_failure_of_several_is_enough() -> None:
     assert rollout.ready == "NodesFailed"
 
 
+@pytest.mark.parametrize(("parallelism", "retries", "begun"), [(1, 0, 1), (2, 3, 2)])
+def test_after_a_failure_no_further_node_of_the_canary_begins(
+    parallelism: int, retries: int, begun: int
+) -> None:
+    probe = Staged(canary=Canary(3), parallelism=1)
+    probe.one_pass()
+    rollout = Staged(bad=frozenset(probe.hit), canary=Canary(3), parallelism=parallelism)
+    rollout.spec["backoff_limit"] = retries
+    rollout.roll_on(50)
+    assert len(rollout.hit) == begun, "also while it is retried"
+    rollout.roll_on(300)
+    assert len(rollout.hit) == begun
+    assert rollout.ready == "NodesFailed"
+
+
 def test_a_canary_of_all_nodes_ends_as_without() -> None:
     rollout = Staged(1, bad=None, canary=SOAK, failure_policy=FailurePolicy(1), backoff_limit=0)
     rollout.roll_on(60)
@@ -244,6 +264,66 @@ def test_runs_of_an_older_revision_are_replaced_on_the_canary_alone() -> None:
     going = [msgspec.structs.replace(each, deletion=NOW, deletion_asked=NOW) for each in old[:2]]
     made = forecast(snapshot(of, nodes, [*going, *old[2:]])).plan
     assert not made.launch.replaced, "two are on their way"
+
+
+@pytest.mark.parametrize("policy", ["Replace", "Forbid"])
+def test_a_canary_that_failed_beside_runs_of_an_older_revision_is_reported(policy: Any) -> None:
+    nodes = [node(name) for name in "abc"]
+    of = task(concurrency_policy=policy, canary=Canary(1), failure_policy=FailurePolicy("100%"))
+    old, ended = [pod(each, revision="old") for each in nodes[1:]], {"a": entry(nodes[0], "Failed")}
+    seen = snapshot(of, nodes, old, ended)
+    status = status_of(seen, plan(seen), Outcome())
+    assert [(c.status, c.reason) for c in status.conditions if c.type == "Ready"] == [
+        ("False", "NodesFailed")
+    ]
+
+
+def test_a_success_of_an_older_revision_that_stands_does_not_pass_it() -> None:
+    nodes = [node(f"n{place}") for place in range(9)]
+    done = {each.name: entry(each, revision="old") for each in nodes[:3]}
+    done |= {each.name: entry(each, revision="old", finished_at=int(NOW - 9)) for each in nodes[3:5]}
+    made = planned(task(rerun_on=(), canary=SOAK), nodes, entries=done)
+    assert len(made.launch.starts) == 1
+    assert made.rollout.canary is not None
+    assert (made.rollout.canary.passed, made.rollout.canary.moving) == (0, 0)
+
+
+def test_nodes_that_run_again_for_a_lost_ledger_begin_with_it() -> None:
+    nodes = [node(f"n{place}") for place in range(9)]
+    past = Status(finished_rollout=f"{REVISION}/-/-", passed_canary=f"{REVISION}/-/-")
+    of = task(canary=SOAK, annotations={names.LEDGER_DECISION: "rerun"}, status=past)
+    made = planned(of, nodes, ledger=Ledger(entries={}, lost=1, shards=1))
+    assert len(made.launch.starts) == 1
+    undecided = planned(task(canary=SOAK, status=past), nodes, ledger=Ledger(entries={}, lost=1, shards=1))
+    assert undecided.rollout.finished, "until a person has decided"
+
+
+def cordoned(name: str, zone: str = "") -> Any:
+    labels = {ZONE: zone} if zone else {}
+    return msgspec.structs.replace(node(name, unschedulable=True, cordon=MARK), labels=labels)
+
+
+def test_of_the_nodes_cordoned_for_an_older_revision_the_canary_alone_goes_on() -> None:
+    nodes = [*map(cordoned, "abc"), *map(node, "def")]
+    old = {each.name: entry(each, revision="old") for each in nodes}
+    made = planned(task(drain=Drain(), parallelism=3, canary=SOAK), nodes, entries=old)
+    (goes_on,) = made.drains
+    assert {goes_on.node.name, *(each.name for each in made.releases)} == set("abc")
+    assert not made.launch.cordons
+    failed = {each.name: entry(each, "Failed", revision="old") for each in nodes[:3]}
+    made = planned(task(drain=Drain(), parallelism=3, canary=SOAK), nodes, entries=old | failed)
+    assert (len(made.drains), made.releases) == (1, ()), "one that failed stays cordoned, and waits"
+
+
+def test_nodes_that_stay_cordoned_in_two_domains_go_one_domain_after_the_other() -> None:
+    nodes = [msgspec.structs.replace(node("a"), labels={ZONE: "a"}), cordoned("b", "b"), cordoned("c", "c")]
+    old = {each.name: entry(each, "Failed", revision="old") for each in nodes}
+    made = planned(task(drain=Drain(), parallelism=2, topology_key=ZONE), nodes, entries=old)
+    assert [report.node.name for report in made.drains] == ["b"], "they hold every slot"
+    nodes[0] = cordoned("a", "a")
+    retry = {"c": entry(nodes[2], "Retry", attempts=1, finished_at=int(NOW - 60))}
+    made = planned(task(drain=Drain(), parallelism=3, topology_key=ZONE), nodes, entries=old | retry)
+    assert [report.node.name for report in made.drains] == ["c"], "it is in the middle of its run"
 
 
 def test_runs_of_an_older_revision_that_go_on_do_not_count() -> None:
@@ -367,7 +447,7 @@ def test_no_history_passes_a_canary_or_mixes_domains(
         rollout.let_pass(step)
     rollout.roll_on(2000, 40.0)
     assert rollout.done() != fails
-    assert len(rollout.hit) == (min(wanted, count) if fails else count)
+    assert len(rollout.hit) == count or (fails and 0 < len(rollout.hit) <= wanted)
 
 
 def test_a_plan_shows_the_canary_and_the_domains_as_waves() -> None:
@@ -382,5 +462,10 @@ def test_a_plan_shows_the_canary_and_the_domains_as_waves() -> None:
         "6 of 6 nodes it is for would run: 1 at once, 4 waves of at most 2 in all (canary 1, soak 600s, one "
         f"{ZONE} after the other, parallelism 2)"
     )
+    none = "3 of 4 nodes it is for would run: none before {} has passed, 1 wave of at most 4 in all "
+    for result, canary in (("Succeeded", "the canary"), ("Failed", "another canary")):
+        first = {"n0": entry(nodes[0], result, finished_at=int(NOW - 9))}
+        words = _summary(forecast(snapshot(task(canary=SOAK), nodes[:4], entries=first)))
+        assert words == f"{none.format(canary)}(canary 1, soak 600s)"
     done = {each.name: entry(each) for each in nodes}
     assert not forecast(snapshot(task(canary=SOAK, topology_key=ZONE), nodes, entries=done)).turns
