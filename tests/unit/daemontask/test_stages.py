@@ -15,6 +15,7 @@ from caretaker.cli.resume import stamp_of
 from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.plan import plan
+from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
 from unit.daemontask.build import NOW, REVISION, entry, node, planned, pod, snapshot, task
@@ -198,6 +199,16 @@ def test_a_node_that_breaks_for_good_fails_it() -> None:
     assert rollout.hit == {first}
     rollout.roll_on(60)
     assert rollout.done()
+
+
+def test_a_retry_that_no_pod_reaches_is_not_called_unhealthy() -> None:
+    nodes = [node("a"), node("b")]
+    retry = {"a": entry(nodes[0], "Retry", attempts=1, finished_at=int(NOW - 1))}
+    refused = {nodes[0].uid: RefusedPod("quota", NOW - 1, NOW + 60)}
+    seen = snapshot(task(canary=SOAK), nodes, entries=retry, refused=refused)
+    status = status_of(seen, plan(seen), Outcome())
+    (message,) = (one.message for one in status.conditions if one.type == "Ready")
+    assert message.startswith("the canary failed on 1 of 1 node(s), first a: PodRefused; no other")
 
 
 def test_one_failure_of_several_is_enough() -> None:
