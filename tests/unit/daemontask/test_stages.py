@@ -79,7 +79,8 @@ def test_the_others_begin_once_it_has_soaked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("canary", "first"), [(Canary(3), 3), (Canary("10%"), 2), (Canary("1%"), 1), (Canary(50), 20)]
+    ("canary", "first"),
+    [(Canary(3), 3), (Canary("10%"), 2), (Canary("11%"), 3), (Canary("1%"), 1), (Canary(50), 20)],
 )
 def test_it_has_so_many_nodes(canary: Canary, first: int) -> None:
     rollout = Staged(canary=canary)
@@ -305,6 +306,8 @@ def test_nodes_that_run_again_for_a_lost_ledger_begin_with_it() -> None:
     of = task(canary=SOAK, annotations={names.LEDGER_DECISION: "rerun"}, status=past)
     made = planned(of, nodes, ledger=Ledger(entries={}, lost=1, shards=1))
     assert len(made.launch.starts) == 1
+    seen = snapshot(of, nodes[:1], ledger=Ledger(entries={}, lost=1, shards=1))
+    assert status_of(seen, plan(seen), Outcome()).passed_canary == ""
     undecided = planned(task(canary=SOAK, status=past), nodes, ledger=Ledger(entries={}, lost=1, shards=1))
     assert undecided.rollout.finished, "until a person has decided"
 
@@ -480,3 +483,72 @@ def test_a_plan_shows_the_canary_and_the_domains_as_waves() -> None:
         assert words == f"{none.format(canary)}(canary 1, soak 600s)"
     done = {each.name: entry(each) for each in nodes}
     assert not forecast(snapshot(task(canary=SOAK, topology_key=ZONE), nodes, entries=done)).turns
+
+
+def test_once_it_has_passed_it_holds_up_nobody() -> None:
+    past, nodes = Status(passed_canary=f"{REVISION}/-/-"), [node(name) for name in "abc"]
+    assert len(planned(task(canary=SOAK, status=past), nodes).launch.starts) == 3, "its nodes may be gone"
+    for canary, passed in ((SOAK, past.passed_canary), (None, "")):
+        seen = snapshot(task(canary=canary, status=past), nodes)
+        assert status_of(seen, plan(seen), Outcome()).passed_canary == passed
+
+
+def test_a_node_that_broke_before_a_resume_no_longer_fails_it() -> None:
+    rollout = Staged(canary=SOAK, progress_deadline_seconds=300)
+    rollout.roll_on(100)
+    rollout.set_ready(min(rollout.hit), ready=False)
+    rollout.roll_on(1200)
+    assert len(rollout.hit) == 1
+    rollout.annotations[names.RESUME_AT] = format_time(rollout.now)
+    rollout.roll_on(10)
+    assert (len(rollout.hit), rollout.ready) == (2, "RollingOut")
+
+
+def test_the_longer_of_soak_and_min_success_seconds_counts() -> None:
+    rollout = Staged(canary=Canary(1, 30), min_success_seconds=60)
+    rollout.roll_on(50)
+    assert len(rollout.hit) == 1
+    assert [one.decision.reason for one in rollout.last.nodes.holders] == ["MinSuccessSeconds"]
+
+
+def test_it_has_not_failed_while_enough_others_may_still_pass() -> None:
+    nodes = [node(name) for name in "abc"]
+    seen = snapshot(task(canary=SOAK), nodes, [pod(nodes[1])], {"a": entry(nodes[0], "Failed")})
+    canary = plan(seen).rollout.canary
+    assert canary is not None
+    assert (canary.failed, canary.room) == (False, 0)
+
+
+def test_a_pod_of_an_older_revision_that_ends_does_not_count() -> None:
+    nodes = [node("a"), node("b")]
+    going = pod(nodes[0], revision="old", deletion=NOW, deletion_asked=NOW)
+    assert len(planned(task(canary=SOAK), nodes, [going]).launch.starts) == 1
+
+
+def test_no_pod_makes_way_while_another_node_may_begin_at_once() -> None:
+    nodes = [node("a"), node("b")]
+    of = task(canary=SOAK, concurrency_policy="Replace")
+    made = planned(of, nodes, [pod(nodes[0], revision="old")])
+    assert (made.launch.replaced, len(made.launch.starts)) == ((), 1)
+
+
+def test_a_retry_that_no_pod_has_reached_goes_on() -> None:
+    nodes = [node("a"), node("b")]
+    retry = {"a": entry(nodes[0], "Retry", attempts=1, finished_at=int(NOW - 60))}
+    made = planned(task(canary=SOAK), nodes, entries=retry, deprioritised={nodes[0].uid: NOW - 5})
+    assert [start.node_name for start in made.launch.starts] == ["a"]
+
+
+@pytest.mark.parametrize("name", "abcd")
+def test_a_node_that_holds_the_only_slot_by_its_cordon_is_the_canary(name: str) -> None:
+    nodes = [cordoned(each) if each == name else node(each) for each in "abcd"]
+    failed = {each.name: entry(each, "Failed", revision="old") for each in nodes}
+    made = planned(task(drain=Drain(), parallelism=1, canary=SOAK), nodes, entries=failed)
+    assert [report.node.name for report in made.drains] == [name]
+
+
+def test_a_failed_node_that_stays_cordoned_holds_up_no_other_domain() -> None:
+    nodes = [cordoned("a", "a"), msgspec.structs.replace(node("b"), labels={ZONE: "b"})]
+    failed = {"a": entry(nodes[0], "Failed")}
+    made = planned(task(drain=Drain(), parallelism=2, topology_key=ZONE), nodes, entries=failed)
+    assert [start.node_name for start in made.launch.cordons] == ["b"]
