@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from caretaker.api import names
 from caretaker.api.daemontask import Canary, Drain, FailurePolicy, Status
-from caretaker.api.times import format_time
+from caretaker.api.times import format_time, parse_time
 from caretaker.cli.daemontask.plan import _summary
 from caretaker.cli.resume import stamp_of
+from caretaker.daemontask.decision import DecisionCache
 from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.plan import plan
@@ -485,7 +486,7 @@ def test_a_plan_shows_the_canary_and_the_domains_as_waves() -> None:
     assert not forecast(snapshot(task(canary=SOAK, topology_key=ZONE), nodes, entries=done)).turns
 
 
-def test_once_it_has_passed_it_holds_up_nobody() -> None:
+def test_once_it_has_passed_it_holds_up_no_node() -> None:
     past, nodes = Status(passed_canary=f"{REVISION}/-/-"), [node(name) for name in "abc"]
     assert len(planned(task(canary=SOAK, status=past), nodes).launch.starts) == 3, "its nodes may be gone"
     for canary, passed in ((SOAK, past.passed_canary), (None, "")):
@@ -552,3 +553,25 @@ def test_a_failed_node_that_stays_cordoned_holds_up_no_other_domain() -> None:
     failed = {"a": entry(nodes[0], "Failed")}
     made = planned(task(drain=Drain(), parallelism=2, topology_key=ZONE), nodes, entries=failed)
     assert [start.node_name for start in made.launch.cordons] == ["b"]
+
+
+def test_no_decision_outlives_the_soak() -> None:
+    done = node("a")
+    entries, cache = {"a": entry(done, finished_at=int(NOW - 9))}, DecisionCache()
+    for past, soaking in (("", 1), (f"{REVISION}/-/-", 0)):
+        of = task(canary=SOAK, status=Status(passed_canary=past))
+        assert planned(of, [done], entries=entries, decision_cache=cache).nodes.resting == soaking
+
+
+def test_a_resume_excuses_a_failure_of_a_clock_that_is_ahead() -> None:
+    nodes, ahead = [node("a"), node("b")], int(NOW + 50)
+    retry = {"a": entry(nodes[0], "Retry", attempts=1, finished_at=int(NOW), failing_since=ahead)}
+    stamp = stamp_of(forecast(snapshot(task(canary=SOAK), nodes, entries=retry)))
+    assert (parse_time(stamp) or 0) > ahead
+
+
+def test_a_plan_shows_the_domain_that_is_at_work_first() -> None:
+    zones = {"x": "b", "y": "a", "z": "b"}
+    nodes = [msgspec.structs.replace(node(name), labels={ZONE: zone}) for name, zone in zones.items()]
+    found = forecast(snapshot(task(topology_key=ZONE, parallelism=1), nodes, [pod(nodes[0])]))
+    assert found.turns == {"z": 1, "y": 2}
