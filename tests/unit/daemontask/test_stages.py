@@ -15,11 +15,12 @@ from caretaker.cli.resume import stamp_of
 from caretaker.daemontask.decision import DecisionCache
 from caretaker.daemontask.forecast import forecast
 from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
-from unit.daemontask.build import NOW, REVISION, entry, node, planned, pod, snapshot, task
+from unit.daemontask.build import NOW, REVISION, TEMPLATE, entry, node, planned, pod, snapshot, task
 from unit.daemontask.test_blast_radius import Rollout
 from unit.daemontask.test_drain import MARK
 
@@ -557,10 +558,11 @@ def test_a_failed_node_that_stays_cordoned_holds_up_no_other_domain() -> None:
 
 def test_no_decision_outlives_the_soak() -> None:
     done = node("a")
-    entries, cache = {"a": entry(done, finished_at=int(NOW - 9))}, DecisionCache()
+    entries, rules = {"a": entry(done, finished_at=int(NOW - 9))}, EligibilityRules(TEMPLATE)
+    kept: dict[str, Any] = {"entries": entries, "eligibility_rules": rules, "decision_cache": DecisionCache()}
     for past, soaking in (("", 1), (f"{REVISION}/-/-", 0)):
         of = task(canary=SOAK, status=Status(passed_canary=past))
-        assert planned(of, [done], entries=entries, decision_cache=cache).nodes.resting == soaking
+        assert planned(of, [done], **kept).nodes.resting == soaking
 
 
 def test_a_resume_excuses_a_failure_of_a_clock_that_is_ahead() -> None:
