@@ -130,8 +130,10 @@ def _in_vain(inputs: StatusInput) -> ConditionState | None:
 
 def _canary_failed(inputs: StatusInput) -> ConditionState | None:
     canary = inputs.plan.rollout.canary
-    if canary is None or not (canary.failed and inputs.pending):
+    if canary is None or not canary.failed:
         return None
+    if not (inputs.pending or any(report.decision.outdated for report in inputs.plan.nodes.holders)):
+        return None  # no other node is left
     return "False", Reason.NODES_FAILED, canary_message(inputs, canary)
 
 

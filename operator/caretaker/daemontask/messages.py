@@ -11,7 +11,7 @@ from caretaker.daemontask.budgets import allowed_words
 from caretaker.daemontask.decision import DRAINING
 from caretaker.daemontask.exclusive import waiting_words
 from caretaker.daemontask.ledger import Ledger
-from caretaker.daemontask.node_health import NODE_UNHEALTHY, unhealthy
+from caretaker.daemontask.node_health import NODE_UNHEALTHY, UNWELL, unhealthy
 from caretaker.daemontask.stages import Canary
 from caretaker.daemontask.status_input import StatusInput
 
@@ -98,7 +98,8 @@ def _stage(inputs: StatusInput) -> str:
 def canary_message(inputs: StatusInput, canary: Canary) -> str:
     """The first node of a canary that has failed, and the way out."""
     first = min(canary.bad, key=lambda report: report.node.name)
-    why = first.decision.reason if first.decision.state == "failed" else "not healthy since its run"
+    unwell = first.decision.state == "succeeded" or first.decision.reason in UNWELL
+    why = "not healthy since its run" if unwell else first.decision.reason
     return (
         f"the canary failed on {len(canary.bad)} of {canary.wanted} node(s), first {first.node.name}: {why}; "
         f"no other node begins; {progress(inputs)}; edit the task, or annotate caretaker.dev/resume-at with "

@@ -43,6 +43,7 @@ class NodeSummary(msgspec.Struct, frozen=True):
     duplicates: tuple[str, ...] = ()
     waiting: Mapping[str, int] = {}  # why active Pods are not running -> how many
     resting: int = 0  # succeeded nodes that hold a slot for minSuccessSeconds
+    earlier: int = 0  # succeeded nodes whose run was of another revision, with rerunOn: []
     kept_out: Reports = ()  # nodes that wait for another task of spec.exclusive.group
     awaiting: int = 0  # pending nodes that wait for the schedule's first tick
     ordered: Mapping[str, int] = {}  # what pending nodes wait for by spec.dependsOn -> how many
@@ -67,7 +68,7 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
     by_state: dict[State, list[NodeReport]] = {state: [] for state in STATES}
     gated: list[NodeReport] = []
     marked: list[NodeReport] = []
-    rules, last_completion = snapshot.eligibility_rules, 0.0
+    rules, last_completion, earlier = snapshot.eligibility_rules, 0.0, 0
     for report in reports:
         decision, entry = report.decision, report.entry
         counts[decision.state] += 1
@@ -80,6 +81,8 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
             by_state[decision.state].append(report)
         if entry is not None and entry.result == "Succeeded" and entry.finished_at > last_completion:
             last_completion = entry.finished_at
+        if decision.state == "succeeded" and entry is not None and entry.revision != snapshot.revision:
+            earlier += 1
     blocked, active, pending = by_state["blocked"], by_state["active"], by_state["pending"]
     orphans, freed = _orphans(snapshot)
     deleting = [report for report in busy if report.decision.delete or report.expired]
@@ -105,6 +108,7 @@ def summary_of(snapshot: Snapshot, reports: Iterable[NodeReport]) -> NodeSummary
         duplicates=tuple([report.node.name for report in deleting if report.decision.duplicates]),
         waiting=Counter([report.decision.reason for report in waiting]),
         resting=len([report for report in by_state["succeeded"] if report.decision.slot]),
+        earlier=earlier,
         kept_out=tuple([report for report in pending if report.decision.reason == Reason.HELD_BY_GROUP]),
         awaiting=len([one for one in pending if one.decision.reason == Reason.AWAITING_SCHEDULE]),
         ordered=Counter(

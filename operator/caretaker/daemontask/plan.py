@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api.conditions import Reason
+from caretaker.api.daemontask import Status
 from caretaker.api.objects import Node, Pod
 from caretaker.daemontask import exclusive, rollout, slots, ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
@@ -54,6 +55,7 @@ class Launch(msgspec.Struct, frozen=True):
     budget: Allowance | None = None  # the budget that keeps nodes waiting, if one does
     kept_out: int = 0  # nodes that wait for the canary, or for another domain of spec.topologyKey
     domain: str | None = None  # in which nodes begin; None: in any
+    surplus: Reports = ()  # nodes kept out that are cordoned
     grouped: bool = False  # the width of the exclusive group keeps nodes waiting, or a task not read yet
     boundary: float = 0.0  # from then on budgets or the deadline may allow fewer: no start is begun
     paced_at: float = 0.0  # when the next large Pods may be created, and nodes wait for it
@@ -97,12 +99,14 @@ def plan(snapshot: Snapshot) -> Plan:
     # Status names a tick from this pass on: runs for the tick before do not count for it.
     found = list(reports(snapshot, requests, inputs, tick.last if tick.taken else 0))
     nodes = summary_of(snapshot, found)
+    # With a decision about lost records a rollout begins anew.
+    before = Status() if snapshot.ledger.lost and not frozen else snapshot.task.status
     policy = rollout.evaluate(
         inputs,
         nodes,
         tick.last,
-        finished_rollout=snapshot.task.status.finished_rollout,
-        passed_canary=snapshot.task.status.passed_canary,
+        finished_rollout=before.finished_rollout,
+        passed_canary=before.passed_canary,
         resumed=requests.resume_at,
     )
     hold = _hold(snapshot, requests, policy)
@@ -261,6 +265,7 @@ def _launch(snapshot: Snapshot, inputs: DecisionInput, plan: Plan, room: Room, u
         jammed=holders if stuck and (short or policy.gated or stage.kept_out) else (),
         kept_out=stage.kept_out,
         domain=stage.domain,
+        surplus=stage.surplus,
         in_vain=in_vain,
         budget=room.budget if short else None,
         grouped=grouped,
@@ -301,11 +306,13 @@ def _steps(snapshot: Snapshot, assignment: SlotAssignment) -> tuple[Reports, Rep
 def _surplus(
     snapshot: Snapshot, nodes: NodeSummary, launch: Launch, released: Collection[Node], width: int
 ) -> list[Node]:
-    """The cordoned nodes beyond the slots that there are now."""
-    going = {node.uid for node in released} | {start.node_uid for start in launch.starts}
-    kept = going | {report.node.uid for report in launch.drains}
-    holders = {report.node.uid for report in nodes.holders}
-    return surplus(snapshot, nodes.marked, kept, len(holders.difference(n.uid for n in released)) - width)
+    """The cordoned nodes beyond the slots that there are now, and those that the canary or another domain
+    keeps out."""
+    found = surplus(snapshot, launch.surplus, (), len(launch.surplus))
+    gone = {node.uid for node in (*released, *found)}
+    going = {start.node_uid for start in launch.starts} | {report.node.uid for report in launch.drains}
+    held = {report.node.uid for report in nodes.holders} - gone
+    return found + surplus(snapshot, nodes.marked, going | gone, len(held) - width)
 
 
 def _drains(

@@ -13,6 +13,7 @@ import msgspec
 from caretaker.api.daemontask import resolve
 from caretaker.daemontask.decision import DecisionInput, NodeReport
 from caretaker.daemontask.node_summary import NodeSummary, Reports
+from caretaker.daemontask.run_triggers import is_retry
 from caretaker.daemontask.slots import turn
 
 
@@ -22,12 +23,14 @@ class Canary(msgspec.Struct, frozen=True):
     wanted  nodes that have to pass: to succeed, and to be healthy for the soak after that
     passed  nodes that have
     moving  nodes that run, retry or soak
+    shaken  whether the run has failed on one of these, or one is not healthy
     bad     nodes that have failed, or that have not been healthy since their run
     """
 
     wanted: int
     passed: int = 0
     moving: int = 0
+    shaken: bool = False
     bad: Reports = ()
 
     @property
@@ -37,13 +40,13 @@ class Canary(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """How many more nodes may begin."""
-        return max(self.wanted - self.passed - self.moving - len(self.bad), 0)
+        """How many more nodes may begin: none after a failure."""
+        return 0 if self.shaken or self.bad else max(self.wanted - self.passed - self.moving, 0)
 
     @property
     def failed(self) -> bool:
         """Whether it can no longer pass."""
-        return not self.room and self.passed + self.moving < self.wanted
+        return bool(self.bad) and self.passed + self.moving < self.wanted
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -53,12 +56,14 @@ class Stage(msgspec.Struct, frozen=True):
     kept_out  how many of the others wait for the canary, or for another domain
     domain    of spec.topologyKey, that nodes begin in; None: in any
     room      how many nodes may begin; None: any number
+    surplus   of those kept out the nodes that were cordoned for a rollout before
     """
 
     waiting: Sequence[NodeReport] = ()
     kept_out: int = 0
     domain: str | None = None
     room: int | None = None
+    surplus: Reports = ()
 
 
 def canary_of(inputs: DecisionInput, nodes: NodeSummary, failed: Reports, since: float) -> Canary | None:
@@ -70,13 +75,19 @@ def canary_of(inputs: DecisionInput, nodes: NodeSummary, failed: Reports, since:
     spec = inputs.spec.canary
     if spec is None:
         return None
-    lost = [report for report in nodes.failing if not report.decision.slot]
+    # With rerunOn: [] a success of an earlier revision stands; it shows nothing about this one.
+    ours = [
+        r for r in nodes.holders if r.decision.slot and r.decision.state == "succeeded" and _is_of(inputs, r)
+    ]
+    failing = [r for r in nodes.failing if r.decision.state != "succeeded" or _is_of(inputs, r)]
+    lost = [report for report in failing if not report.decision.slot]
     shaky = sum(report.decision.state == "succeeded" for report in lost)
     begun = [r for r in nodes.holders if r.decision.slot and r.decision.state not in ("succeeded", "failed")]
     return Canary(
         wanted=max(resolve(spec.nodes, nodes.desired, up=True), 1),
-        passed=nodes.counts["succeeded"] - nodes.resting - shaky,
-        moving=nodes.resting + sum(not report.decision.outdated for report in begun),
+        passed=nodes.counts["succeeded"] - nodes.earlier - len(ours) - shaky,
+        moving=len(ours) + sum(not (r.decision.outdated or _begins(inputs, r)) for r in begun),
+        shaken=any(report.decision.failing > since for report in failing if report.decision.slot),
         bad=(*failed, *(report for report in lost if report.decision.failing > since)),
     )
 
@@ -94,15 +105,17 @@ def stage_of(
     room = canary.room if canary is not None and not canary.over else None
     if key is None and room is None:
         return Stage(wanting)
-    begun = [report for report in wanting if _has_begun(report)]
-    firsts = [report for report in wanting if not _has_begun(report)]
-    others, domain = len(firsts), None
+    begun = [report for report in wanting if not _begins(inputs, report)]
+    firsts = [report for report in wanting if _begins(inputs, report)]
+    others, domain = firsts, None
     if key is not None:
         domain = _domain(inputs, key, holders, firsts)
         firsts = [report for report in firsts if domain_of(key, report) == domain]
     if room is not None:
-        firsts = heapq.nsmallest(room, firsts, key=partial(turn, inputs))
-    return Stage((*begun, *firsts), others - len(firsts), domain, room)
+        firsts = heapq.nsmallest(room, firsts, key=partial(_turn, inputs))
+    going = {report.node.uid for report in firsts}
+    surplus = [r for r in others if r.decision.cordoned and r.node.uid not in going]
+    return Stage((*begun, *firsts), len(others) - len(firsts), domain, room, tuple(surplus))
 
 
 def domain_of(key: str, report: NodeReport) -> str:
@@ -110,17 +123,32 @@ def domain_of(key: str, report: NodeReport) -> str:
     return report.node.labels.get(key, "")
 
 
-def _has_begun(report: NodeReport) -> bool:
-    return report.decision.slot or report.decision.failing > 0
+def _is_of(inputs: DecisionInput, report: NodeReport) -> bool:
+    return report.entry is not None and report.entry.revision == inputs.revision
+
+
+def _begins(inputs: DecisionInput, report: NodeReport) -> bool:
+    """Whether a node that may start has not begun the run, though it may be cordoned for it already."""
+    decision, entry = report.decision, report.entry
+    if not decision.start or decision.failing:
+        return False
+    return not (decision.slot and entry is not None and is_retry(inputs, entry, decision.start))
+
+
+def _turn(inputs: DecisionInput, report: NodeReport) -> tuple[bool, tuple[float, bytes]]:
+    """Those first that hold a slot by their cordon: the others may find none."""
+    return not report.decision.holds_slot, turn(inputs, report)
 
 
 def _domain(
     inputs: DecisionInput, key: str, holders: Sequence[NodeReport], firsts: Sequence[NodeReport]
 ) -> str | None:
-    """The first domain in which a node is in the middle of its run; else the first in which one waits, or is
-    active with a Pod that makes way for a newer run. Nodes that no Pod reached when it was last tried go
-    behind those of all domains, or one of them would hold up the others for ever."""
-    busy = [r for r in holders if r.decision.replace is None and r.decision.state != "failed"]
+    """The first domain in which a node is in the middle of its run; else the first in which one is cordoned
+    for it, as it holds a slot; else the first in which one waits, or is active with a Pod that makes way for
+    a newer run. Nodes that no Pod reached when it was last tried go behind those of all domains, or one of
+    them would hold up the others for ever."""
+    held = [r for r in holders if r.decision.replace is None and r.decision.state != "failed"]
+    busy = [report for report in held if not _begins(inputs, report)] or held
     waits = [*firsts, *(report for report in holders if report.decision.replace is not None)]
     ahead = [] if busy else [report for report in waits if not turn(inputs, report)[0]]
     return min((domain_of(key, report) for report in busy or ahead or waits), default=None)

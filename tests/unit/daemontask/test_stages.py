@@ -8,13 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caretaker.api import names
-from caretaker.api.daemontask import Canary, FailurePolicy, Status
-from caretaker.api.times import format_time
+from caretaker.api.daemontask import Canary, Drain, FailurePolicy, Status
+from caretaker.api.times import format_time, parse_time
 from caretaker.cli.daemontask.plan import _summary
 from caretaker.cli.resume import stamp_of
+from caretaker.daemontask.decision import DecisionCache
 from caretaker.daemontask.forecast import forecast
-from unit.daemontask.build import NOW, entry, node, pod, snapshot, task
+from caretaker.daemontask.ledger import Ledger
+from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.plan import plan
+from caretaker.daemontask.refused_pods import RefusedPod
+from caretaker.daemontask.status import status_of
+from caretaker.daemontask.status_input import Outcome
+from unit.daemontask.build import NOW, REVISION, TEMPLATE, entry, node, planned, pod, snapshot, task
 from unit.daemontask.test_blast_radius import Rollout
+from unit.daemontask.test_drain import MARK
 
 ZONE = "topology.kubernetes.io/zone"
 GOOD: frozenset[str] = frozenset()
@@ -73,7 +81,8 @@ def test_the_others_begin_once_it_has_soaked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("canary", "first"), [(Canary(3), 3), (Canary("10%"), 2), (Canary("1%"), 1), (Canary(50), 20)]
+    ("canary", "first"),
+    [(Canary(3), 3), (Canary("10%"), 2), (Canary("11%"), 3), (Canary("1%"), 1), (Canary(50), 20)],
 )
 def test_it_has_so_many_nodes(canary: Canary, first: int) -> None:
     rollout = Staged(canary=canary)
@@ -195,6 +204,16 @@ def test_a_node_that_breaks_for_good_fails_it() -> None:
     assert rollout.done()
 
 
+def test_a_retry_that_no_pod_reaches_is_not_called_unhealthy() -> None:
+    nodes = [node("a"), node("b")]
+    retry = {"a": entry(nodes[0], "Retry", attempts=1, finished_at=int(NOW - 1))}
+    refused = {nodes[0].uid: RefusedPod("quota", NOW - 1, NOW + 60)}
+    seen = snapshot(task(canary=SOAK), nodes, entries=retry, refused=refused)
+    status = status_of(seen, plan(seen), Outcome())
+    (message,) = (one.message for one in status.conditions if one.type == "Ready")
+    assert message.startswith("the canary failed on 1 of 1 node(s), first a: PodRefused; no other")
+
+
 def test_one_failure_of_several_is_enough() -> None:
     probe = Staged(canary=Canary(3, 60))
     probe.one_pass()
@@ -202,6 +221,21 @@ def test_one_failure_of_several_is_enough() -> None:
     rollout.roll_on(4000)
     assert rollout.hit == probe.hit
     assert rollout.status.succeeded == 2
+    assert rollout.ready == "NodesFailed"
+
+
+@pytest.mark.parametrize(("parallelism", "retries", "begun"), [(1, 0, 1), (2, 3, 2)])
+def test_after_a_failure_no_further_node_of_the_canary_begins(
+    parallelism: int, retries: int, begun: int
+) -> None:
+    probe = Staged(canary=Canary(3), parallelism=1)
+    probe.one_pass()
+    rollout = Staged(bad=frozenset(probe.hit), canary=Canary(3), parallelism=parallelism)
+    rollout.spec["backoff_limit"] = retries
+    rollout.roll_on(50)
+    assert len(rollout.hit) == begun, "also while it is retried"
+    rollout.roll_on(300)
+    assert len(rollout.hit) == begun
     assert rollout.ready == "NodesFailed"
 
 
@@ -244,6 +278,68 @@ def test_runs_of_an_older_revision_are_replaced_on_the_canary_alone() -> None:
     going = [msgspec.structs.replace(each, deletion=NOW, deletion_asked=NOW) for each in old[:2]]
     made = forecast(snapshot(of, nodes, [*going, *old[2:]])).plan
     assert not made.launch.replaced, "two are on their way"
+
+
+@pytest.mark.parametrize("policy", ["Replace", "Forbid"])
+def test_a_canary_that_failed_beside_runs_of_an_older_revision_is_reported(policy: Any) -> None:
+    nodes = [node(name) for name in "abc"]
+    of = task(concurrency_policy=policy, canary=Canary(1), failure_policy=FailurePolicy("100%"))
+    old, ended = [pod(each, revision="old") for each in nodes[1:]], {"a": entry(nodes[0], "Failed")}
+    seen = snapshot(of, nodes, old, ended)
+    status = status_of(seen, plan(seen), Outcome())
+    assert [(c.status, c.reason) for c in status.conditions if c.type == "Ready"] == [
+        ("False", "NodesFailed")
+    ]
+
+
+def test_a_success_of_an_older_revision_that_stands_does_not_pass_it() -> None:
+    nodes = [node(f"n{place}") for place in range(9)]
+    done = {each.name: entry(each, revision="old") for each in nodes[:3]}
+    done |= {each.name: entry(each, revision="old", finished_at=int(NOW - 9)) for each in nodes[3:5]}
+    made = planned(task(rerun_on=(), canary=SOAK), nodes, entries=done)
+    assert len(made.launch.starts) == 1
+    assert made.rollout.canary is not None
+    assert (made.rollout.canary.passed, made.rollout.canary.moving) == (0, 0)
+
+
+def test_nodes_that_run_again_for_a_lost_ledger_begin_with_it() -> None:
+    nodes = [node(f"n{place}") for place in range(9)]
+    past = Status(finished_rollout=f"{REVISION}/-/-", passed_canary=f"{REVISION}/-/-")
+    of = task(canary=SOAK, annotations={names.LEDGER_DECISION: "rerun"}, status=past)
+    made = planned(of, nodes, ledger=Ledger(entries={}, lost=1, shards=1))
+    assert len(made.launch.starts) == 1
+    seen = snapshot(of, nodes[:1], ledger=Ledger(entries={}, lost=1, shards=1))
+    assert status_of(seen, plan(seen), Outcome()).passed_canary == ""
+    undecided = planned(task(canary=SOAK, status=past), nodes, ledger=Ledger(entries={}, lost=1, shards=1))
+    assert undecided.rollout.finished, "until a person has decided"
+
+
+def cordoned(name: str, zone: str = "") -> Any:
+    labels = {ZONE: zone} if zone else {}
+    return msgspec.structs.replace(node(name, unschedulable=True, cordon=MARK), labels=labels)
+
+
+def test_of_the_nodes_cordoned_for_an_older_revision_the_canary_alone_goes_on() -> None:
+    nodes = [*map(cordoned, "abc"), *map(node, "def")]
+    old = {each.name: entry(each, revision="old") for each in nodes}
+    made = planned(task(drain=Drain(), parallelism=3, canary=SOAK), nodes, entries=old)
+    (goes_on,) = made.drains
+    assert {goes_on.node.name, *(each.name for each in made.releases)} == set("abc")
+    assert not made.launch.cordons
+    failed = {each.name: entry(each, "Failed", revision="old") for each in nodes[:3]}
+    made = planned(task(drain=Drain(), parallelism=3, canary=SOAK), nodes, entries=old | failed)
+    assert (len(made.drains), made.releases) == (1, ()), "one that failed stays cordoned, and waits"
+
+
+def test_nodes_that_stay_cordoned_in_two_domains_go_one_domain_after_the_other() -> None:
+    nodes = [msgspec.structs.replace(node("a"), labels={ZONE: "a"}), cordoned("b", "b"), cordoned("c", "c")]
+    old = {each.name: entry(each, "Failed", revision="old") for each in nodes}
+    made = planned(task(drain=Drain(), parallelism=2, topology_key=ZONE), nodes, entries=old)
+    assert [report.node.name for report in made.drains] == ["b"], "they hold every slot"
+    nodes[0] = cordoned("a", "a")
+    retry = {"c": entry(nodes[2], "Retry", attempts=1, finished_at=int(NOW - 60))}
+    made = planned(task(drain=Drain(), parallelism=3, topology_key=ZONE), nodes, entries=old | retry)
+    assert [report.node.name for report in made.drains] == ["c"], "it is in the middle of its run"
 
 
 def test_runs_of_an_older_revision_that_go_on_do_not_count() -> None:
@@ -365,8 +461,9 @@ def test_no_history_passes_a_canary_or_mixes_domains(
         if place in lost:
             rollout.status = Status()
         rollout.let_pass(step)
+    rollout.roll_on(2000, 40.0)
     assert rollout.done() != fails
-    assert len(rollout.hit) == (min(wanted, count) if fails else count)
+    assert len(rollout.hit) == count or (fails and 0 < len(rollout.hit) <= wanted)
 
 
 def test_a_plan_shows_the_canary_and_the_domains_as_waves() -> None:
@@ -381,5 +478,102 @@ def test_a_plan_shows_the_canary_and_the_domains_as_waves() -> None:
         "6 of 6 nodes it is for would run: 1 at once, 4 waves of at most 2 in all (canary 1, soak 600s, one "
         f"{ZONE} after the other, parallelism 2)"
     )
+    none = "3 of 4 nodes it is for would run: none before {} has passed, 1 wave of at most 4 in all "
+    for result, canary in (("Succeeded", "the canary"), ("Failed", "another canary")):
+        first = {"n0": entry(nodes[0], result, finished_at=int(NOW - 9))}
+        words = _summary(forecast(snapshot(task(canary=SOAK), nodes[:4], entries=first)))
+        assert words == f"{none.format(canary)}(canary 1, soak 600s)"
     done = {each.name: entry(each) for each in nodes}
     assert not forecast(snapshot(task(canary=SOAK, topology_key=ZONE), nodes, entries=done)).turns
+
+
+def test_once_it_has_passed_it_holds_up_no_node() -> None:
+    past, nodes = Status(passed_canary=f"{REVISION}/-/-"), [node(name) for name in "abc"]
+    assert len(planned(task(canary=SOAK, status=past), nodes).launch.starts) == 3, "its nodes may be gone"
+    for canary, passed in ((SOAK, past.passed_canary), (None, "")):
+        seen = snapshot(task(canary=canary, status=past), nodes)
+        assert status_of(seen, plan(seen), Outcome()).passed_canary == passed
+
+
+def test_a_node_that_broke_before_a_resume_no_longer_fails_it() -> None:
+    rollout = Staged(canary=SOAK, progress_deadline_seconds=300)
+    rollout.roll_on(100)
+    rollout.set_ready(min(rollout.hit), ready=False)
+    rollout.roll_on(1200)
+    assert len(rollout.hit) == 1
+    rollout.annotations[names.RESUME_AT] = format_time(rollout.now)
+    rollout.roll_on(10)
+    assert (len(rollout.hit), rollout.ready) == (2, "RollingOut")
+
+
+def test_the_longer_of_soak_and_min_success_seconds_counts() -> None:
+    rollout = Staged(canary=Canary(1, 30), min_success_seconds=60)
+    rollout.roll_on(50)
+    assert len(rollout.hit) == 1
+    assert [one.decision.reason for one in rollout.last.nodes.holders] == ["MinSuccessSeconds"]
+
+
+def test_it_has_not_failed_while_enough_others_may_still_pass() -> None:
+    nodes = [node(name) for name in "abc"]
+    seen = snapshot(task(canary=SOAK), nodes, [pod(nodes[1])], {"a": entry(nodes[0], "Failed")})
+    canary = plan(seen).rollout.canary
+    assert canary is not None
+    assert (canary.failed, canary.room) == (False, 0)
+
+
+def test_a_pod_of_an_older_revision_that_ends_does_not_count() -> None:
+    nodes = [node("a"), node("b")]
+    going = pod(nodes[0], revision="old", deletion=NOW, deletion_asked=NOW)
+    assert len(planned(task(canary=SOAK), nodes, [going]).launch.starts) == 1
+
+
+def test_no_pod_makes_way_while_another_node_may_begin_at_once() -> None:
+    nodes = [node("a"), node("b")]
+    of = task(canary=SOAK, concurrency_policy="Replace")
+    made = planned(of, nodes, [pod(nodes[0], revision="old")])
+    assert (made.launch.replaced, len(made.launch.starts)) == ((), 1)
+
+
+def test_a_retry_that_no_pod_has_reached_goes_on() -> None:
+    nodes = [node("a"), node("b")]
+    retry = {"a": entry(nodes[0], "Retry", attempts=1, finished_at=int(NOW - 60))}
+    made = planned(task(canary=SOAK), nodes, entries=retry, deprioritised={nodes[0].uid: NOW - 5})
+    assert [start.node_name for start in made.launch.starts] == ["a"]
+
+
+@pytest.mark.parametrize("name", "abcd")
+def test_a_node_that_holds_the_only_slot_by_its_cordon_is_the_canary(name: str) -> None:
+    nodes = [cordoned(each) if each == name else node(each) for each in "abcd"]
+    failed = {each.name: entry(each, "Failed", revision="old") for each in nodes}
+    made = planned(task(drain=Drain(), parallelism=1, canary=SOAK), nodes, entries=failed)
+    assert [report.node.name for report in made.drains] == [name]
+
+
+def test_a_failed_node_that_stays_cordoned_holds_up_no_other_domain() -> None:
+    nodes = [cordoned("a", "a"), msgspec.structs.replace(node("b"), labels={ZONE: "b"})]
+    failed = {"a": entry(nodes[0], "Failed")}
+    made = planned(task(drain=Drain(), parallelism=2, topology_key=ZONE), nodes, entries=failed)
+    assert [start.node_name for start in made.launch.cordons] == ["b"]
+
+
+def test_no_decision_outlives_the_soak() -> None:
+    done = node("a")
+    entries, rules = {"a": entry(done, finished_at=int(NOW - 9))}, EligibilityRules(TEMPLATE)
+    kept: dict[str, Any] = {"entries": entries, "eligibility_rules": rules, "decision_cache": DecisionCache()}
+    for past, soaking in (("", 1), (f"{REVISION}/-/-", 0)):
+        of = task(canary=SOAK, status=Status(passed_canary=past))
+        assert planned(of, [done], **kept).nodes.resting == soaking
+
+
+def test_a_resume_excuses_a_failure_of_a_clock_that_is_ahead() -> None:
+    nodes, ahead = [node("a"), node("b")], int(NOW + 50)
+    retry = {"a": entry(nodes[0], "Retry", attempts=1, finished_at=int(NOW), failing_since=ahead)}
+    stamp = stamp_of(forecast(snapshot(task(canary=SOAK), nodes, entries=retry)))
+    assert (parse_time(stamp) or 0) > ahead
+
+
+def test_a_plan_shows_the_domain_that_is_at_work_first() -> None:
+    zones = {"x": "b", "y": "a", "z": "b"}
+    nodes = [msgspec.structs.replace(node(name), labels={ZONE: zone}) for name, zone in zones.items()]
+    found = forecast(snapshot(task(topology_key=ZONE, parallelism=1), nodes, [pod(nodes[0])]))
+    assert found.turns == {"z": 1, "y": 2}

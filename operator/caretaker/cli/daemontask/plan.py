@@ -178,7 +178,9 @@ def _summary(forecast: Forecast) -> str:
     if forecast.at_once == due:
         return f"{text}, all at once"
     closed = room.budget is not None and not room.width
-    none = f"none before a {'budget' if closed else 'slot'} is free"
+    canary, none = forecast.plan.rollout.canary, f"none before a {'budget' if closed else 'slot'} is free"
+    if canary is not None and not (canary.over or canary.room):
+        none = f"none before {'another canary' if canary.failed else 'the canary'} has passed"
     at_once = f"{forecast.at_once} at once" if forecast.at_once else none
     waves = f"{forecast.waves} wave{'s' * (forecast.waves > 1)} of at most {room.width or room.beyond}"
     return f"{text}: {at_once}, {waves} in all ({', '.join(_limits(forecast))})"
