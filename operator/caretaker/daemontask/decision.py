@@ -30,6 +30,7 @@ QUEUED: Final = "Queued"
 POD_REFUSED: Final = "PodRefused"
 CORDONED: Final = "Cordoned"
 DRAINING: Final = "Draining"
+CANARY_SOAKING: Final = "CanarySoaking"
 PREDECESSOR_TERMINATING: Final = "PredecessorTerminating"
 # Waiting reasons of a container in the ordinary course of its start.
 STARTING: Final = ("", "ContainerCreating", "PodInitializing")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from caretaker.api.conditions import Reason
 from caretaker.api.objects import Node
 from caretaker.daemontask.cordon import is_cordoned_by, mark_of
-from caretaker.daemontask.decision import DRAINING, NodeReport
+from caretaker.daemontask.decision import CANARY_SOAKING, DRAINING, NodeReport
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_health import UNWELL
@@ -75,7 +75,7 @@ def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) 
     if drain is None or decision.state == "excluded" or decision.reason == Reason.AWAITING_SCHEDULE:
         return True
     if decision.state == "succeeded":
-        return not decision.slot
+        return not decision.slot or decision.reason == CANARY_SOAKING
     if drain.on_failure == "KeepCordoned" and _has_failed(entry):
         return False  # only a success shows that the node is whole
     # Of a node that waits for another task, that task may have to run there first.

@@ -10,7 +10,7 @@ import math
 from msgspec.structs import replace
 
 from caretaker.api.objects import Node
-from caretaker.daemontask.decision import Decision, DecisionInput
+from caretaker.daemontask.decision import CANARY_SOAKING, Decision, DecisionInput
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_health import NodeHealth, health_of
 from caretaker.daemontask.run_triggers import trigger_of
@@ -33,7 +33,8 @@ def watched(inputs: DecisionInput, node: Node, entry: Entry) -> Entry:
 
 def resting(inputs: DecisionInput, node: Node, entry: Entry) -> Decision:
     """The slot is freed once the node has stayed Ready for minSuccessSeconds after its success, with every
-    condition of spec.healthGate healthy.
+    condition of spec.healthGate healthy. A node of the canary that has done so for the task's own
+    minSuccessSeconds soaks on.
 
     Bounded by the progress deadline: a node that breaks for good must not hold a slot for ever. One that
     broke within that time and is not repaired counts as failing: its run may be why. After the bound so does
@@ -50,15 +51,17 @@ def resting(inputs: DecisionInput, node: Node, entry: Entry) -> Decision:
         wake = until if failing and health.healthy else 0.0
         return Decision("succeeded", message=health.message, since=ended, failing=failing, wake=wake)
     end = min(until if health.healthy else bound, bound)
+    own = max(ended, health.since) + inputs.spec.min_success_seconds
+    soaks = own < until and (not inputs.spec.min_success_seconds or (health.healthy and inputs.now >= own))
     return Decision(
         "succeeded",
-        "CanarySoaking" if least > inputs.spec.min_success_seconds else "MinSuccessSeconds",
+        CANARY_SOAKING if soaks else "MinSuccessSeconds",
         health.message,
         since=ended,
         slot=True,
         slot_until=end,
         failing=failing,
-        wake=end,
+        wake=min(own, end) if health.healthy and inputs.now < own else end,
     )
 
 

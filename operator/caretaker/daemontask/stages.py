@@ -1,7 +1,7 @@
 """The stages of a rollout: the canary of spec.canary, then one domain of spec.topologyKey after the other.
 
-Pure. A stage keeps nodes from beginning the run; runs that have begun go on. Stages end with the rollout: none
-holds up nodes that join, reboot or are re-run later.
+Pure. A stage keeps nodes from beginning the run; runs that have begun go on. Stages end with the rollout:
+none holds up nodes that join, reboot or are re-run later.
 """
 
 import heapq

@@ -577,3 +577,29 @@ def test_a_plan_shows_the_domain_that_is_at_work_first() -> None:
     nodes = [msgspec.structs.replace(node(name), labels={ZONE: zone}) for name, zone in zones.items()]
     found = forecast(snapshot(task(topology_key=ZONE, parallelism=1), nodes, [pod(nodes[0])]))
     assert found.turns == {"z": 1, "y": 2}
+
+
+@pytest.mark.parametrize(
+    ("own", "ago", "ready", "reason", "released"),
+    [
+        (0, 5, True, "CanarySoaking", True),
+        (60, 59, True, "MinSuccessSeconds", False),
+        (60, 61, True, "CanarySoaking", True),
+        (60, 61, False, "MinSuccessSeconds", False),
+        (600, 61, True, "MinSuccessSeconds", False),
+    ],
+)
+def test_a_drained_canary_soaks_with_its_workloads(
+    own: int, ago: int, ready: bool, reason: str, released: bool
+) -> None:
+    """It is uncordoned as without a canary, after minSuccessSeconds, and keeps its slot."""
+    drained = node("a", unschedulable=True, cordon=MARK, ready=ready, ready_since=NOW - 3600 * ready)
+    of = task(drain=Drain(), parallelism=1, canary=SOAK, min_success_seconds=own)
+    ended = {"a": entry(drained, finished_at=int(NOW - ago))}
+    made = planned(of, [drained, node("b")], entries=ended)
+    (slot,) = status_of(snapshot(of, [drained], entries=ended), made, Outcome()).slots.holders
+    assert slot.reason == reason
+    assert bool(made.releases) == released
+    assert (made.launch.starts, made.launch.cordons) == ((), ())
+    if not released and ready:
+        assert made.wake == NOW - ago + own
