@@ -187,7 +187,7 @@ def _summary(forecast: Forecast) -> str:
 
 
 def _limits(forecast: Forecast) -> Iterator[str]:
-    """What keeps nodes from starting all at once."""
+    """The limits for which nodes do not start all at once."""
     spec, rollout = forecast.snapshot.task.spec, forecast.plan.rollout
     if spec.canary is not None and rollout.canary is not None and not rollout.canary.over:
         yield f"canary {spec.canary.nodes}, soak {spec.canary.soak_seconds}s"
