@@ -19,7 +19,7 @@ from caretaker.runtime.work_queue import Key
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testing.accounts import bind, kubeconfig_of
-from testing.cluster import apply_crd, crd
+from testing.cluster import apply_crd, crd, delete_crd
 from testing.daemontasks import task
 from testing.s3refreshes import refresh
 
@@ -49,9 +49,7 @@ class Place:
     async def remove(self, *kinds: KindInfo) -> None:
         """Delete CRDs, and wait until they are gone with all objects."""
         for info in kinds:
-            url = path("customresourcedefinitions", name=f"{info.plural}.caretaker.dev")
-            await self.admin.delete(url)
-            await self.admin.wait_gone(url)
+            await delete_crd(self.admin, f"{info.plural}.caretaker.dev")
 
     @asynccontextmanager
     async def watching(self, kubeconfig: Path | None = None) -> AsyncIterator[CustomResources]:

@@ -5,6 +5,7 @@ The clients, steering helpers and recorders come from `testbed`, where benchmark
 """
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from testbed.admin import Admin, Json, path
+from testbed.admin import Admin, ApiError, Json, path
 from testbed.cluster import START_TIMEOUT, Cluster
 from testbed.nodes import is_ready, node, register
 from testbed.paths import CHECKOUT
@@ -138,6 +139,24 @@ def crd(plural: str) -> Json:
     """The CRD of one of our kinds."""
     found: Json = manifests.load((CHECKOUT / "crds" / f"{plural}.yaml").read_text())
     return found
+
+
+async def delete_crd(admin: Admin, name: str) -> None:
+    """Return once the CRD is gone, with all of its objects.
+
+    An attempt fails while the storage of its objects is not ready. Where the next one meets a conflict with
+    the status that this one has written, there is no other for minutes. A change of the CRD brings one at
+    once (k8s.io/apiextensions-apiserver pkg/controller/finalizer).
+    """
+    url = path("customresourcedefinitions", name=name)
+    await admin.delete(url)
+    for attempt in range(18):
+        try:
+            return await admin.wait_gone(url, 10)
+        except TimeoutError:
+            with contextlib.suppress(ApiError):  # it is gone since
+                await admin.patch(url, {"metadata": {"annotations": {"attempt": str(attempt)}}})
+    return await admin.wait_gone(url, 10)
 
 
 async def apply_crd(admin: Admin, body: Json) -> None:

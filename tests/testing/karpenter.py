@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from testbed.admin import Admin, Json, path
+from testing.cluster import delete_crd
 
 GROUP: Final = "karpenter.k8s.aws"
 URLS: Final = {version: f"/apis/{GROUP}/{version}/ec2nodeclasses" for version in ("v1", "v1beta1")}
@@ -38,8 +39,7 @@ async def node_classes(admin: Admin, served: str = "v1") -> AsyncIterator[None]:
         await admin.wait_for(url, _established)
         yield
     finally:
-        await admin.delete(url)
-        await admin.wait_gone(url)
+        await delete_crd(admin, NAME)
 
 
 def _established(crd: Json) -> bool:

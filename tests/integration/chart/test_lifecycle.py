@@ -1,5 +1,6 @@
 """A release on a real API server: installed, at work, upgraded, removed, as the guides say."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -18,6 +19,7 @@ from testbed.admin import Admin, ApiError, Json, path
 from testbed.cluster import Cluster
 from testbed.paths import CHECKOUT
 from testing.accounts import audited
+from testing.cluster import delete_crd
 from testing.installed import Shell, block, kubeconfig_of, older_chart, operator_of
 from testing.roles import until
 
@@ -49,10 +51,7 @@ async def shell(place: Cluster, admin: Admin, tmp_path: Path) -> AsyncIterator[S
     for release in json.loads(await made.run("helm", "list", "-A", "-o", "json")):
         await made.run("helm", "uninstall", release["name"], "-n", release["namespace"])
     # Before the CRDs: a namespace that goes with resources of kinds that go takes half a minute.
-    for name in NAMES:
-        await admin.delete(path("customresourcedefinitions", name=name))
-    for name in NAMES:
-        await admin.wait_gone(path("customresourcedefinitions", name=name))
+    await asyncio.gather(*(delete_crd(admin, name) for name in NAMES))
 
 
 def task(name: str, **spec: Any) -> Json:
