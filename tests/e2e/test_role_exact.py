@@ -33,7 +33,7 @@ from testing.rights import granted, refused, uncovered, unused, used
 from testing.roles import KOPF, SYSTEM, small_task, until
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-AWS_KEYS, HEADERS = "aws-keys", "cdn-token"
+AWS_KEYS, HEADERS, DATA = "aws-keys", "cdn-token", "registry-token"
 POOL = {"karpenter.sh/nodepool": "pool", "karpenter.k8s.aws/ec2nodeclass": "default"}
 TOLD = msgspec.json.encode({"verdict": "Reachable", "latencyMs": 3, "neededHops": 2}).decode()
 
@@ -54,6 +54,7 @@ async def roles(admin: Admin, namespace: str, watched: str) -> list[Json]:
         "watchNamespace": watched,
         "awsKeySecrets": [{"namespace": namespace, "names": [AWS_KEYS]}],
         "headerSecrets": [{"namespace": namespace, "names": [HEADERS]}],
+        "dataSecrets": [{"namespace": namespace, "names": [DATA]}],
         "jobNamespaces": [namespace],
         "nodeGate": {"enabled": True},
         "drain": {"enabled": True},
@@ -173,6 +174,9 @@ async def _task(admin: Admin, namespace: str, nodes: Nodes) -> None:
         "whole", nodes, ttlSecondsAfterFinished=0, suspend=True, nodeGate={}, parallelism="100%"
     )
     body["spec"]["drain"] = {"force": True}
+    body["spec"]["rerunOn"] = ["TemplateChange", "ReferencedDataChange"]
+    body["spec"]["dataRefs"] = [{"kind": "Secret", "name": DATA}]
+    await admin.create(path("secrets", namespace), {"metadata": {"name": DATA}, "stringData": {"a": "b"}})
     task = await admin.create(path("daemontasks", namespace), body)
     name = pod_name("whole", task["metadata"]["uid"], node["metadata"]["uid"], 1)
     spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "nowhere"}

@@ -101,7 +101,7 @@ def tasks(cluster: Any) -> Iterator[Objects]:
         pytest.param(
             task(rerunOn=["Reboot"]),
             "spec.rerunOn[0]",
-            'supported values: "TemplateChange", "NodeReboot"',
+            'supported values: "TemplateChange", "NodeReboot", "ReferencedDataChange"',
             id="a trigger that does not exist",
         ),
         pytest.param(
@@ -466,6 +466,18 @@ def tasks(cluster: Any) -> Iterator[Objects]:
                 ("canary", {"soakSeconds": -1}, "canary.soakSeconds", "greater than or equal to 0"),
                 ("topologyKey", "", "topologyKey", "at least 1 chars long"),
                 ("topologyKey", "a b", "topologyKey", "must be the key of a label of nodes"),
+                ("dataRefs", [{"kind": "ConfigMap", "name": "a"}], "rerunOn", "need each other; set both"),
+                ("rerunOn", ["ReferencedDataChange"], "rerunOn", "need each other; set both"),
+                ("dataRefs", [{"kind": "Pod", "name": "a"}], "dataRefs[0].kind", "Unsupported value"),
+                ("dataRefs", [{"kind": "Secret"}], "dataRefs[0].name", "Required value"),
+                ("dataRefs", [{"kind": "Secret", "name": "../x"}], "dataRefs[0].name", "must be the name of"),
+                ("dataRefs", [{"kind": "Secret", "name": "a"}] * 2, "dataRefs[1]", "Duplicate value"),
+                (
+                    "dataRefs",
+                    [{"kind": "Secret", "name": f"a{n}"} for n in range(9)],
+                    "dataRefs",
+                    "must have at most 8 items",
+                ),
             )
         ),
         *(

@@ -128,7 +128,13 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             task(budgets=[{"nodes": 1, "schedule": "@daily", "duration": "1h30m10s"}]), id="a long window"
         ),
         pytest.param(task(rerunOn=[]), id="no trigger at all"),
-        pytest.param(task(rerunOn=["NodeReboot", "TemplateChange"]), id="every trigger"),
+        pytest.param(
+            task(
+                rerunOn=["NodeReboot", "TemplateChange", "ReferencedDataChange"],
+                dataRefs=[{"kind": "ConfigMap", "name": "same"}, {"kind": "Secret", "name": "same"}],
+            ),
+            id="every trigger",
+        ),
         pytest.param(task(ttlSecondsAfterFinished=0), id="a TTL of zero"),
         pytest.param(task(backoffLimit=0), id="no retries"),
         pytest.param(once(), id="at most once"),

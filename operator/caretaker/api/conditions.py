@@ -68,6 +68,7 @@ class Reason:
     HELD_BY_BUDGET: Final = "HeldByBudget"
     AWAITING_DEPENDENCY: Final = "AwaitingDependency"
     DEPENDENCY_CYCLE: Final = "DependencyCycle"
+    DATA_UNAVAILABLE: Final = "ReferencedDataUnavailable"
     HELD_BY_GROUP: Final = "HeldByGroup"
     LARGE_PODS: Final = "LargePods"
     INVALID_SPEC: Final = "InvalidSpec"

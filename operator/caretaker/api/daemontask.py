@@ -16,6 +16,7 @@ from caretaker.api.names import GROUP
 from caretaker.api.objects import Wire, WireMeta
 
 IntOrPercent = int | str
+Trigger = Literal["TemplateChange", "NodeReboot", "ReferencedDataChange"]
 
 MAX_TEMPLATE_BYTES = 256 * 1024
 MAX_HOLDERS = 20  # status.slots.holders
@@ -70,6 +71,13 @@ class Budget(Wire, frozen=True):
 class DependsOn(Wire, frozen=True):
     """A DaemonTask of the same namespace that has to succeed on a node first."""
 
+    name: str
+
+
+class DataRef(Wire, frozen=True):
+    """A ConfigMap or Secret of the namespace of the task."""
+
+    kind: Literal["ConfigMap", "Secret"]
     name: str
 
 
@@ -136,7 +144,8 @@ class Spec(Wire, frozen=True):
     time_zone: str = "Etc/UTC"
     starting_deadline_seconds: int | None = None
     concurrency_policy: Literal["Forbid", "Replace"] = "Forbid"
-    rerun_on: tuple[Literal["TemplateChange", "NodeReboot"], ...] = ("TemplateChange",)
+    rerun_on: tuple[Trigger, ...] = ("TemplateChange",)
+    data_refs: tuple[DataRef, ...] = ()
     reboots_node: bool = False
     run_guarantee: Literal["AtLeastOnce", "AtMostOnce"] = "AtLeastOnce"
     parallelism: IntOrPercent | None = None
@@ -307,7 +316,7 @@ class Status(Wire, frozen=True, omit_defaults=False):
     """DaemonTask status. On every write: desired = succeeded + failed + active + pending + blocked."""
 
     observed_generation: int = -1
-    current_revision: str = ""  # of the template, or EcsSpec.revision
+    current_revision: str = ""  # of the template and of its data, or EcsSpec.revision
     former_revision: FormerRevision | None = None
     completed_revision: str = ""  # currentRevision once its rollout is complete, else empty
     finished_rollout: str = ""  # revision, tick and re-run of which every node has ended

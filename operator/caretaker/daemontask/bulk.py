@@ -42,7 +42,8 @@ def cost_of(size: int, template: dict[str, Any]) -> int:
 
 
 class Bulk:
-    """The allowance of one namespace, for Pods and for passes. The size of a Pod is its cost_of().
+    """The allowance of one namespace, for Pods, for passes and for the data of
+    spec.dataRefs. The size of a Pod is its cost_of().
 
     A task with a waiting Pod has a turn: the time by which the bytes used before it asked are refilled. Then
     it may create one, however much other tasks have used since. A task without a waiting Pod has no turn:
@@ -52,6 +53,7 @@ class Bulk:
     def __init__(self, now: float) -> None:
         self._pods = TokenBucket(BYTES, now)
         self._passes = TokenBucket(BYTES, now)
+        self._data = TokenBucket(BYTES, now)
 
     def allowed(self, size: int, now: float, turn: float) -> int | None:
         """How many Pods of `size` bytes may be created now; None = any number. The last one may exceed the
@@ -74,9 +76,14 @@ class Bulk:
         begin."""
         return self._passes.take(now, size - FREE) if size > FREE else 0.0
 
+    def take_data(self, size: int, now: float) -> float:
+        """Takes bytes of the data of spec.dataRefs. Returns the seconds until all that were taken are
+        refilled."""
+        return self._data.take(now, size)
+
     def full(self, now: float) -> bool:
         """Whether nothing would be lost by forgetting it."""
-        return self._pods.full(now) and self._passes.full(now)
+        return all(bucket.full(now) for bucket in (self._pods, self._passes, self._data))
 
 
 class PassTurn:

@@ -96,6 +96,13 @@ def _circle(inputs: StatusInput) -> ConditionState | None:
     return "False", Reason.DEPENDENCY_CYCLE, words
 
 
+def _no_data(inputs: StatusInput) -> ConditionState | None:
+    if inputs.plan.hold != Reason.DATA_UNAVAILABLE:
+        return None
+    words = f"{inputs.snapshot.data.fault}; nothing is started before; {progress(inputs)}"
+    return "False", Reason.DATA_UNAVAILABLE, words
+
+
 def _no_nodes(inputs: StatusInput) -> ConditionState | None:
     if inputs.desired:
         return None
@@ -224,6 +231,7 @@ _READY_RULES: Final[tuple[Callable[[StatusInput], ConditionState | None], ...]] 
     _task_failed,
     _suspended,
     _circle,
+    _no_data,
     _no_nodes,
     _paused,
     _in_vain,
@@ -258,6 +266,7 @@ HELD: Final = {
     Reason.NODES_FAILED: "the task has failed; edit it or run it again",
     Reason.LEDGER_LOST: "the ledger has lost records, see Ready",
     Reason.DEPENDENCY_CYCLE: "tasks depend on each other, see Ready",
+    Reason.DATA_UNAVAILABLE: "data of spec.dataRefs cannot be read, see Ready",
 }
 
 

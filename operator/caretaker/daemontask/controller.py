@@ -22,6 +22,7 @@ from caretaker.daemontask.apply import Applier, Controls
 from caretaker.daemontask.bulk import FREE, PAUSE
 from caretaker.daemontask.cordon import is_cordoned_by
 from caretaker.daemontask.cordon_control import CordonControl
+from caretaker.daemontask.data_reader import DataReader
 from caretaker.daemontask.dependencies import names_of
 from caretaker.daemontask.drain_control import DrainControl
 from caretaker.daemontask.events import transitions
@@ -38,6 +39,7 @@ from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.pod_control import PodControl, run_all
 from caretaker.daemontask.pods import Start, hashes_of, pod_cost, pod_name, revisions_of
 from caretaker.daemontask.recheck import doubtful, unlisted
+from caretaker.daemontask.referenced_data import with_data
 from caretaker.daemontask.resource import KIND, RawTask, read_task, refusal_of
 from caretaker.daemontask.results import figures
 from caretaker.daemontask.shards import Shards
@@ -92,6 +94,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             drains=DrainControl(client, metrics, scale, operator),
         )
         self._applier = Applier(self._controls, metrics, scale)
+        self._data = DataReader(client, scale)
         self._metrics = metrics
         self._scale = scale
         self._yielding = YieldingLock()
@@ -187,6 +190,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             state.ledger.confirmed = asked
             return None
         shards.loaded = shards.loaded and known
+        state.data.due = asked
         newer = await self.gather(_key(snapshot))
         if newer is None:
             raise Conflict("the task went away")
@@ -234,6 +238,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         delay = requeue_after(plan, outcome, planned=snapshot.now, now=now)
         if plan.holding is not None and (end := self._exclusion.next_end(_key(snapshot))):
             delay = min(RESYNC if delay is None else delay, max(end - now, 0.0))
+        delay = self._data.sooner(snapshot.data.refs, self._state(snapshot).data, delay)
         return Next(delay) if refusal is None else Next(delay, retry=True, after=refusal.retry_after)
 
     async def read(self, key: Key) -> RawTask | None:
@@ -283,6 +288,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 hashes, limit = hashes_of(template), task.spec.backoff_limit
             spec = replace(spec, digest=digest, hashes=hashes, backoff_limit=limit)
         revision, former = revisions_of(task.spec, task.status, spec.hashes)
+        revision = with_data(revision, (await self._data.read(task, state.data, state.bulk)).part)
         gate, drainer = gate_of(task.metadata, task.spec), drainer_of(task.metadata, task.spec)
         health, rules = task.spec.health_conditions, spec.rules
         known = (spec.revision, rules.gate, rules.drainer, rules.health)
@@ -329,6 +335,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             ledger=ledger,
             now=now,
             invalid=invalid,
+            data=state.data.last,
             checked=spec.template_error is not None,
             check_at=now + wait if not invalid and (wait := spec.check_in(clock)) else 0.0,
             seq_skips=creation.seq_skips,

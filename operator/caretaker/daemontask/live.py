@@ -12,6 +12,7 @@ from caretaker.daemontask.decision import PREDECESSOR_TERMINATING, STARTING, Dec
 from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.node_health import NODE_NOT_READY
 from caretaker.daemontask.pods import tick_of
+from caretaker.daemontask.referenced_data import change_of, template_part
 from caretaker.daemontask.rollout_deadline import binds
 from caretaker.daemontask.run_triggers import nonce_of
 
@@ -48,7 +49,7 @@ def _makes_way(inputs: DecisionInput, node: Node, pod: Pod) -> bool:
 def _is_superseded(inputs: DecisionInput, node: Node, pod: Pod) -> bool:
     """Whether a run that would start now is for something else. A reboot ends its Pod by itself."""
     return (
-        ("TemplateChange" in inputs.spec.rerun_on and pod.labels.get(LABEL_REVISION) != inputs.revision)
+        bool(change_of(inputs.spec.rerun_on, pod.labels.get(LABEL_REVISION, ""), inputs.revision))
         or nonce_of(inputs, node, None) > pod.annotations.get(POD_NONCE, "")
         or (inputs.tick > tick_of(pod))
     )
@@ -91,14 +92,18 @@ def lost_at(inputs: DecisionInput, node: Node, pod: Pod) -> float:
 
 
 def _outdated(inputs: DecisionInput, pod: Pod) -> Decision | None:
-    """A Pod that cannot start or end, of a template that was changed since: its end would never come, and a
-    corrected image or request would have no effect."""
+    """A Pod that cannot start or end, of a template or data that has changed since: its end would never
+    come, and a corrected image or request would have no effect."""
     stuck = pod.unschedulable if not pod.node_name else pod.waiting not in STARTING
     if pod.phase != "Pending":
         stuck = pod.waiting == CRASH_LOOP
-    if pod.labels.get(LABEL_REVISION) == inputs.revision or not stuck:
+    revision = pod.labels.get(LABEL_REVISION, "")
+    if revision == inputs.revision or not stuck:
         return None
-    message = f"Pod {pod.name} cannot start or end and makes way for the changed template"
+    same = template_part(revision) == template_part(inputs.revision)
+    message = (
+        f"Pod {pod.name} cannot start or end and makes way for the changed {'data' if same else 'template'}"
+    )
     return Decision("pending", "TemplateChanged", message, slot=bool(pod.node_name), delete=(pod,))
 
 

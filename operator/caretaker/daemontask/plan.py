@@ -217,7 +217,7 @@ def _hold(snapshot: Snapshot, requests: AnnotationRequests, policy: Rollout) -> 
         return "Suspended"
     if snapshot.dependencies.circle:
         return Reason.DEPENDENCY_CYCLE
-    return policy.hold
+    return Reason.DATA_UNAVAILABLE if snapshot.data.fault else policy.hold
 
 
 def _shut(nodes: NodeSummary) -> tuple[Node, ...]:

@@ -22,6 +22,7 @@ from caretaker.api.podtypes import STRUCTS
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.bulk import cost_of
 from caretaker.daemontask.node_eligibility import default_tolerations
+from caretaker.daemontask.referenced_data import template_part
 
 # A pod of ours must not keep the cluster autoscaler from removing its node.
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -52,13 +53,13 @@ def revision_of(spec: Spec, status: Status = NEVER_SEEN) -> str:
 def revisions_of(
     spec: Spec, status: Status, hashes: tuple[str, str] | None = None
 ) -> tuple[str, FormerRevision | None]:
-    """(the revision, the record in status of one that an older version gave). Older versions hashed the
-    template as it was written: its records, Pods and run keys have that name, and it keeps it. `hashes`:
-    hashes_of() the template, if they are known."""
+    """(the revision of the template, the record in status of one that an older version gave). Older versions
+    hashed the template as it was written: its records, Pods and run keys have that name, and it keeps it.
+    `hashes`: hashes_of() the template, if they are known."""
     (meant, written), former = hashes or hashes_of(spec.template), status.former_revision
     if former is not None and former.template == meant:
         return former.revision, former
-    if status.current_revision == written != meant:
+    if template_part(status.current_revision) == written != meant:
         return written, FormerRevision(meant, written)
     return meant, former
 

@@ -16,6 +16,7 @@ from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry, Result
 from caretaker.daemontask.node_eligibility import Eligibility
 from caretaker.daemontask.pod_failure_policy import NODE_REBOOT, entry_for
 from caretaker.daemontask.pods import run_key
+from caretaker.daemontask.referenced_data import change_of
 
 RETRY: Final = "Retry"
 NO_PODS: Final[Mapping[str, Pod]] = {}
@@ -34,8 +35,8 @@ def trigger_of(inputs: DecisionInput, node: Node, entry: Entry | None) -> str:
         return "NewNode"
     if nonce_of(inputs, node, entry) != entry.nonce:
         return "Rerun"
-    if entry.revision != inputs.revision and "TemplateChange" in inputs.spec.rerun_on:
-        return "TemplateChange"
+    if change := change_of(inputs.spec.rerun_on, entry.revision, inputs.revision):
+        return change
     if inputs.tick and entry.tick != inputs.tick:
         return "Schedule"
     if (

@@ -13,6 +13,7 @@ from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.group_view import GroupView
 from caretaker.daemontask.ledger import Ledger
 from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.referenced_data import ReferencedData
 from caretaker.daemontask.refused_pods import Pacing, RefusedPod
 from caretaker.daemontask.retention import Absence
 
@@ -28,6 +29,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     ledger: Ledger
     now: float  # seconds since the epoch
     invalid: str = ""  # why the API server refuses the template; empty = accepted or not yet known
+    data: ReferencedData = ReferencedData()  # of spec.dataRefs
     checked: bool = True  # whether the template has been checked
     check_at: float = 0.0  # when it may be checked, where that has to wait
     seq_skips: Mapping[str, int] = {}

@@ -20,6 +20,7 @@ from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import DaemonTask, drainer_of, gate_of
 from caretaker.api.names import LABEL_TASK, POD_EXCLUSIVE
 from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
+from caretaker.daemontask.data_reader import DataReader, DataUnavailableError
 from caretaker.daemontask.decision import PodsByNode
 from caretaker.daemontask.dependencies import Dependencies, Dependency, circle_of, names_of, on_ecs
 from caretaker.daemontask.exclusive import of_pods, view_of
@@ -29,6 +30,7 @@ from caretaker.daemontask.losses import expected
 from caretaker.daemontask.node_eligibility import EligibilityRules
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.pods import revisions_of
+from caretaker.daemontask.referenced_data import ReferencedData, data_part, with_data
 from caretaker.daemontask.resource import RawTask, has_ecs, read_task
 from caretaker.daemontask.shard import WireConfigMap
 from caretaker.daemontask.shards import Shards
@@ -89,9 +91,10 @@ async def _alone(client: KubeClient, raw: RawTask, nodes: dict[str, Node]) -> Sn
     shards = Shards(client, meta.namespace, meta.name, meta.uid)
     now = time.time()
     task, invalid = read_task(raw)
+    data = await _data(client, task)
     await shards.load(now, expected(task.status.ledger))
     ledger = shards.ledger(task.status.ledger, strict=task.spec.at_most_once)
-    found = Snapshot(**_of_task(task, invalid), nodes=nodes, pods=pods, ledger=ledger, now=now)
+    found = Snapshot(**_of_task(task, invalid, data), nodes=nodes, pods=pods, ledger=ledger, now=now)
     if task.spec.exclusive is None:
         return found
     return msgspec.structs.replace(found, exclusion=await _group(client, task, nodes))
@@ -149,13 +152,34 @@ def _reported(task: DaemonTask) -> Dependencies:
     return Dependencies(circle=(name, "...", name) if found else ())
 
 
-def _of_task(task: DaemonTask, invalid: str) -> dict[str, Any]:
-    """The fields of a Snapshot that follow from the task."""
-    revision, former = revisions_of(task.spec, task.status)
+async def _data(client: KubeClient, task: DaemonTask) -> ReferencedData:
+    """The data now; where this user may not read it, as the operator has reported it."""
+    reported = _reported_data(task)
+    try:
+        return await DataReader(client).fetch(task) if task.spec.data_refs else reported
+    except DataUnavailableError as error:
+        return reported if error.denied else msgspec.structs.replace(reported, fault=str(error))
+
+
+def _reported_data(task: DaemonTask) -> ReferencedData:
+    """The data that the operator has found last."""
+    condition, fault = c.find(task.status.conditions, c.READY), ""
+    if condition is not None and condition.reason == Reason.DATA_UNAVAILABLE:
+        fault = condition.message.partition(";")[0]
+    part = data_part(task.status.current_revision) if task.spec.data_refs else ""
+    return ReferencedData(task.spec.data_refs, (), part, fault)
+
+
+def _of_task(task: DaemonTask, invalid: str, data: ReferencedData | None = None) -> dict[str, Any]:
+    """The fields of a Snapshot that follow from the task, and from the data that it refers to."""
+    template, former = revisions_of(task.spec, task.status)
+    found = data or _reported_data(task)
+    revision = with_data(template, found.part)
     return {
         "task": task,
         "revision": revision,
         "former": former,
+        "data": found,
         "eligibility_rules": EligibilityRules(
             task.spec.template,
             gate_of(task.metadata, task.spec),

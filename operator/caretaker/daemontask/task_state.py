@@ -3,8 +3,8 @@
 A cache and some courtesies (backoff after a vanished Pod, nodes at the back of the queue, the end of a Pod
 that was gone before its record), never a fact that correctness needs: the process may die at any moment.
 
-gather() fills the caches of what it reads, `spec` and `ledger.shards`; all else changes in before(), or with
-an event of a watch.
+gather() fills the caches of what it reads, `spec`, `data` and `ledger.shards`; all else changes in before(),
+or with an event of a watch.
 """
 
 import time
@@ -29,6 +29,7 @@ from caretaker.daemontask.decision import (
 from caretaker.daemontask.gate_pacing import GatePacing
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.referenced_data import DataCache
 from caretaker.daemontask.refused_pods import Pacing, RefusedPods
 from caretaker.daemontask.retention import Absence
 from caretaker.daemontask.shards import Shards
@@ -158,6 +159,7 @@ class TaskState:
         self.uid = uid
         self.bulk = bulk or Bulk(time.monotonic())
         self.spec = SpecCache()
+        self.data = DataCache()
         self.decision_cache = DecisionCache()
         self.ledger = LedgerSession({} if unstarted is None else unstarted)
         self.pacing = Pacing()

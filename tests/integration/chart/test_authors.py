@@ -30,6 +30,7 @@ ROBOT = {
 EVICT = {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
 NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
 KEYS = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["keys"], "verbs": ["get"]}
+MAPS = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["maps"], "verbs": ["get"]}
 BINDINGS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
@@ -52,6 +53,12 @@ def pod(**fields: str) -> Json:
 
 def runs(**fields: str) -> Json:
     return body("DaemonTask", {"template": pod(**fields)})
+
+
+def refers(kind: str, *names: str) -> Json:
+    refs = [{"kind": kind, "name": name} for name in names]
+    spec = {"template": pod(), "rerunOn": ["ReferencedDataChange"], "dataRefs": refs}
+    return body("DaemonTask", spec)
 
 
 def ecs() -> Json:
@@ -168,6 +175,13 @@ RULES = {
     "a Secret of headers": (http("keys"), [PODS, JOBS], "you may not get", [KEYS]),
     "another Secret of headers": (http("others"), [KEYS], "you may not get", None),
     "a Secret of AWS keys": (keys("keys"), [PODS, JOBS], "you may not get", [KEYS]),
+    "a ConfigMap of data": (
+        refers("ConfigMap", "maps"),
+        [PODS, KEYS],
+        "ConfigMap that you may not get",
+        [PODS, MAPS],
+    ),
+    "a Secret of data": (refers("Secret", "keys"), [PODS, MAPS], "Secret that you may not get", [PODS, KEYS]),
     "the default account": (runs(serviceAccountName="default"), [], "you may not create pods", [PODS]),
 }
 
@@ -331,6 +345,24 @@ async def test_each_of_as_many_secrets_as_a_spec_may_name_is_checked(place: Plac
         async with place.acting(user["name"]) as author:
             if missing:
                 with pytest.raises(ApiError, match="names a Secret that you may not get"):
+                    await place.write(author, made)
+            else:
+                await accepted(place, author, made)
+
+
+@pytest.mark.parametrize(("kind", "rule"), [("Secret", KEYS), ("ConfigMap", MAPS)])
+async def test_each_of_as_much_data_as_a_spec_may_name_is_checked(
+    place: Place, kind: str, rule: Json
+) -> None:
+    names = [f"data-{n}" for n in range(8)]
+    made = refers(kind, *names)
+    for missing in ("data-7", ""):
+        user = {"apiGroup": RBAC, "kind": "User", "name": f"with-all-but-{missing or 'none'}"}
+        some = {**rule, "resourceNames": [name for name in names if name != missing]}
+        await place.bind(user, [OURS, PODS, some])
+        async with place.acting(user["name"]) as author:
+            if missing:
+                with pytest.raises(ApiError, match=f"names a {kind} that you may not get"):
                     await place.write(author, made)
             else:
                 await accepted(place, author, made)

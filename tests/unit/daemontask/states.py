@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from caretaker.api import names
-from caretaker.api.daemontask import Budget, Exclusive, FailurePolicy, Rollout, Status
+from caretaker.api.daemontask import Budget, DataRef, Exclusive, FailurePolicy, Rollout, Status
 from caretaker.api.objects import Node, Pod
 from caretaker.api.times import format_time
 from caretaker.daemontask.decision import WriteRefusal
@@ -14,6 +14,7 @@ from caretaker.daemontask.group_view import GroupView, Hold
 from caretaker.daemontask.intents import UNREADABLE
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger
 from caretaker.daemontask.plan import plan
+from caretaker.daemontask.referenced_data import ReferencedData
 from caretaker.daemontask.refused_pods import RefusedPod
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status import status_of
@@ -226,6 +227,16 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         WELL,
         "DependencyCycle",
         {"Stalled": "DependencyCycle"},
+    ),
+    "data that cannot be read": (
+        snapshot(
+            task(rerun_on=("ReferencedDataChange",), data_refs=(DataRef("Secret", "token"),)),
+            [A],
+            data=ReferencedData((), (), "", "spec.dataRefs[0]: the operator may not get Secret token"),
+        ),
+        WELL,
+        "ReferencedDataUnavailable",
+        {"Reconciling": "RollingOut"},
     ),
     "a rollout that a budget holds back is reconciling": (
         snapshot(task(budgets=(Budget(0),)), [A]),

@@ -19,7 +19,7 @@ from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.status import status_of
 from caretaker.daemontask.status_input import Outcome
 from testing.examples import examples
-from unit.daemontask.build import NOW, node, pod, snapshot, task
+from unit.daemontask.build import NOW, REVISION, node, pod, snapshot, task
 
 PAUSE = FailurePolicy(0, "Pause")
 
@@ -31,6 +31,7 @@ class Rollout:
         self.nodes = {f"n{i:03}": node(f"n{i:03}") for i in range(count)}
         self.seconds, self.bad, self.spec = seconds, bad, spec
         self.annotations: dict[str, str] = {}
+        self.revision = ""  # the template's own
         self.status = Status()
         self.entries: dict[str, Entry] = {}
         self.pods: dict[str, Pod] = {}
@@ -43,12 +44,15 @@ class Rollout:
     def one_pass(self) -> None:
         of = task(status=self.status, annotations=self.annotations, **self.spec)
         pods = list(self.pods.values())
-        seen = snapshot(of, list(self.nodes.values()), pods, dict(self.entries), now=self.now)
+        nodes = list(self.nodes.values())
+        with_data = {"revision": self.revision} if self.revision else {}
+        seen = snapshot(of, nodes, pods, dict(self.entries), now=self.now, **with_data)
         self.last = plan(seen)
         self.entries |= self.last.records
         started = set()
         for start in self.last.launch.starts:
-            made = pod(self.nodes[start.node_name], start.seq, created=self.now)
+            revision = self.revision or REVISION
+            made = pod(self.nodes[start.node_name], start.seq, revision=revision, created=self.now)
             marks = {**made.annotations, names.POD_RUN_KEY: start.run_key, names.POD_NONCE: start.nonce}
             self.pods[start.node_name] = msgspec.structs.replace(made, annotations=marks)
             started.add(start.node_name)

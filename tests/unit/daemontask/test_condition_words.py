@@ -153,6 +153,12 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
         "nothing is started: tasks depend on each other, see Ready",
         "",
     ),
+    "data that cannot be read": (
+        "spec.dataRefs[0]: the operator may not get Secret token; nothing is started before; 0 of 1 nodes "
+        "succeeded, 1 pending",
+        "nothing is started: data of spec.dataRefs cannot be read, see Ready",
+        "",
+    ),
     "a rollout that a budget holds back is reconciling": (
         "0 of 1 nodes succeeded, 1 pending; a budget lets no node run",
         "a budget lets no node run; 1 node(s) wait",

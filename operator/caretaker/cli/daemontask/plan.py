@@ -26,6 +26,7 @@ from caretaker.cli.text import STATE_ORDER, STATE_WORDS, age, coloured, counts, 
 from caretaker.daemontask.decision import NodeReport
 from caretaker.daemontask.forecast import Forecast, forecast
 from caretaker.daemontask.pods import revision_of
+from caretaker.daemontask.referenced_data import data_part, template_part, with_data
 from caretaker.daemontask.resource import RawTask, has_ecs, read_task, refusals_of
 from caretaker.daemontask.snapshot_reader import observe
 from caretaker.daemontask.status import gate_status
@@ -89,7 +90,8 @@ def as_json(proposal: TaskProposal, forecast: Forecast | None) -> dict[str, Any]
     return {
         **head,
         "revision": forecast.snapshot.revision,
-        "templateChanges": _old_revision(proposal) not in ("", forecast.snapshot.revision),
+        "templateChanges": _old_revision(proposal) not in ("", template_part(forecast.snapshot.revision)),
+        "dataRefs": _data_json(proposal, forecast),
         "hold": forecast.plan.hold,
         "desired": forecast.plan.nodes.desired,
         "counts": forecast.plan.nodes.counts,
@@ -127,6 +129,20 @@ def _old_revision(proposal: TaskProposal) -> str:
     return revision_of(before.spec, before.status)
 
 
+def _data_json(proposal: TaskProposal, forecast: Forecast) -> dict[str, Any] | None:
+    """Whether the data of spec.dataRefs is new to the operator; None without the field."""
+    data = forecast.snapshot.data
+    if not data.refs:
+        return None
+    return {"changed": data.part != _old_data(proposal), "fault": data.fault}
+
+
+def _old_data(proposal: TaskProposal) -> str:
+    if proposal.before is None:
+        return ""
+    return data_part(read_task(proposal.before)[0].status.current_revision)
+
+
 # -------------------------------------------------------------------- text
 
 
@@ -139,7 +155,7 @@ def as_text(proposal: TaskProposal, forecast: Forecast | None, *, wide: bool) ->
     if forecast.plan.hold == "InvalidSpec" and not wide:
         return [f"{head}: refused, {number(forecast.plan.nodes.desired, 'node')} would not run it", *notes]
     return [
-        f"{head}: {_kind_of_change(_old_revision(proposal), forecast.snapshot.revision)}",
+        f"{head}: {_kind_of_change(proposal, forecast)}",
         f"  {_summary(forecast)}",
         *(f"  {line}" for line in _more_lines(forecast)),
         *notes,
@@ -155,11 +171,15 @@ def _more_lines(forecast: Forecast) -> list[str]:
     return [*lines, *gate_lines(forecast), *drain_lines(forecast), *order_lines(forecast)]
 
 
-def _kind_of_change(old: str, revision: str) -> str:
+def _kind_of_change(proposal: TaskProposal, forecast: Forecast) -> str:
+    revision = forecast.snapshot.revision
+    old, former = _old_revision(proposal), _old_data(proposal)
     if not old:
         return f"new, revision {revision}"
-    if old != revision:
-        return f"its template changes, revision {old} -> {revision}"
+    if old != template_part(revision):
+        return f"its template changes, revision {with_data(old, former)} -> {revision}"
+    if former != data_part(revision):
+        return f"its referenced data changes, revision {with_data(old, former)} -> {revision}"
     return f"exists, its template does not change, revision {revision}"
 
 
@@ -168,7 +188,8 @@ def _summary(forecast: Forecast) -> str:
     task = forecast.snapshot.task
     everything = f"of {number(nodes.desired, 'node')} it is for"
     if hold:
-        why = _HOLDS.get(hold, hold).format(name=f"{task.metadata.name} -n {task.metadata.namespace}")
+        name, data = f"{task.metadata.name} -n {task.metadata.namespace}", forecast.snapshot.data.fault
+        why = _HOLDS.get(hold, hold).format(name=name, data=data)
         return f"nothing would be started: {why}; {nodes.counts['pending']} {everything} wait"
     if nodes.awaiting and not due:
         return f"{nodes.awaiting} {everything} would run at its first tick"
@@ -205,6 +226,7 @@ _HOLDS: Final[Mapping[str, str]] = {
     "InvalidSpec": "the API server refuses its pods",
     "NodesFailed": "it has failed; fix it, then caretaker rerun daemontask {name}",
     "DependencyCycle": "tasks depend on each other",
+    "ReferencedDataUnavailable": "{data}",
     "LedgerLost": "its ledger is lost; decide by the annotation caretaker.dev/ledger",
 }
 

@@ -1,0 +1,174 @@
+"""Reads of spec.dataRefs: what is asked for, what they tell of an object that cannot be read, their pace."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from caretaker.api.daemontask import DaemonTask, DataRef, Status
+from caretaker.daemontask.bulk import Bulk
+from caretaker.daemontask.data_reader import DataReader
+from caretaker.daemontask.referenced_data import DataCache
+from caretaker.kube.client import KubeClient
+from caretaker.kube.errors import ApiError
+from caretaker.runtime.controller import Postponed
+from fakes.answers import failure
+from fakes.apiserver import FakeApiServer, answer, refusing
+from unit.daemontask.build import task
+
+MAPS, SECRETS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/secrets"
+MAP, SECRET = DataRef("ConfigMap", "sysctl"), DataRef("Secret", "token")
+DENIED = (
+    'secrets "token" is forbidden: User "system:serviceaccount:caretaker-system:caretaker" cannot get '
+    'resource "secrets" in API group "" in the namespace "default"'
+)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[KubeClient]:
+    async with await KubeClient.connect(api.kubeconfig(tmp_path)) as made:
+        yield made
+
+
+def serve(api: FakeApiServer, place: str, version: str, **data: str) -> None:
+    meta = {"name": place.rsplit("/", 1)[1], "uid": f"uid-{place}", "resourceVersion": version}
+
+    async def get(request: web.Request) -> web.StreamResponse:
+        whole: dict[str, Any] = {} if "PartialObjectMetadata" in request.headers["Accept"] else {"data": data}
+        return answer({"metadata": meta, **whole})
+
+    api.on("GET", place, get)
+
+
+def refers(*refs: DataRef, revision: str = "") -> DaemonTask:
+    return task(rerun_on=("ReferencedDataChange",), data_refs=refs, status=Status(current_revision=revision))
+
+
+def asked(api: FakeApiServer) -> list[tuple[str, bool]]:
+    """(name, whether it was read whole) of each request since the last call."""
+    found = [
+        (one.path.rsplit("/", 1)[1], "PartialObjectMetadata" not in one.headers["Accept"])
+        for one in api.requests
+    ]
+    api.requests.clear()
+    return found
+
+
+def full() -> Bulk:
+    return Bulk(time.monotonic())
+
+
+async def test_an_object_is_read_whole_only_after_its_metadata_has_changed(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(MAP, SECRET)
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    serve(api, f"{SECRETS}/token", "2", t="eA==")
+    first = await reader.read(of, cache, bulk)
+    assert asked(api) == [("sysctl", True), ("token", True)]
+    assert await reader.read(of, cache, bulk) == first
+    assert asked(api) == [("sysctl", False), ("token", False)]
+    serve(api, f"{MAPS}/sysctl", "3", a="b")
+    labelled = await reader.read(of, cache, bulk)
+    assert asked(api)[2:] == [("sysctl", True), ("token", True)]
+    assert (labelled.part, labelled.versions != first.versions) == (first.part, True)
+    serve(api, f"{MAPS}/sysctl", "4", a="c")
+    assert (await reader.read(of, cache, bulk)).part != first.part
+
+
+async def test_for_a_while_nothing_is_read_again(api: FakeApiServer, client: KubeClient) -> None:
+    reader, cache, of = DataReader(client), DataCache(), refers(MAP)
+    serve(api, f"{MAPS}/sysctl", "1")
+    first = await reader.read(of, cache, full())
+    assert await reader.read(of, cache, full()) == first
+    assert asked(api) == [("sysctl", True)]
+    assert 29 < (reader.sooner(of.spec.data_refs, cache, None) or 0) <= 30
+    assert reader.sooner(of.spec.data_refs, cache, 5.0) == 5.0
+    assert reader.sooner((), cache, None) is None
+
+
+@pytest.mark.parametrize(
+    ("refusal", "fault"),
+    [
+        (
+            failure(404, "NotFound", 'secrets "token" not found'),
+            "spec.dataRefs[1]: Secret token does not exist in namespace default; create it",
+        ),
+        (
+            failure(403, "Forbidden", DENIED),
+            "spec.dataRefs[1]: Secret token: the operator may not get it; add it to the chart's value "
+            "dataSecrets",
+        ),
+    ],
+)
+async def test_an_object_that_cannot_be_read_is_a_fault_and_the_part_is_kept(
+    api: FakeApiServer, client: KubeClient, refusal: dict[str, Any], fault: str
+) -> None:
+    reader, cache, bulk = DataReader(client, scale=0.0), DataCache(), full()
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    api.on("GET", f"{SECRETS}/token", refusing(refusal))
+    unread = await reader.read(refers(MAP, SECRET, revision="t-before"), cache, bulk)
+    assert (unread.part, unread.fault) == ("before", fault)
+    serve(api, f"{SECRETS}/token", "1", t="eA==")
+    found = await reader.read(refers(MAP, SECRET), cache, bulk)
+    assert (bool(found.part), found.fault) == (True, "")
+    api.on("GET", f"{SECRETS}/token", refusing(refusal))
+    gone = await reader.read(refers(MAP, SECRET), cache, bulk)
+    assert (gone.part, gone.fault) == (found.part, fault)
+
+
+async def test_an_api_server_that_fails_says_nothing_of_the_data(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(MAP)
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    first = await reader.read(of, cache, bulk)
+    api.on("GET", f"{MAPS}/sysctl", refusing(failure(500, "InternalError", "etcd")))
+    with pytest.raises(ApiError):
+        await reader.read(of, cache, bulk)
+    assert cache.last == first
+
+
+async def test_the_tasks_of_a_namespace_take_turns(api: FakeApiServer, client: KubeClient) -> None:
+    """One with much data makes the others wait; what is known of those is used meanwhile."""
+    reader, bulk = DataReader(client, scale=0.0), full()
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    serve(api, f"{SECRETS}/token", "1", t="x" * 1024 * 1024)
+    known, large, fresh = DataCache(), DataCache(), DataCache()
+    before = await reader.read(refers(MAP), known, bulk)
+    await reader.read(refers(SECRET), large, bulk)
+    asked(api)
+    with pytest.raises(Postponed) as postponed:
+        await reader.read(refers(MAP), fresh, bulk)
+    assert 5 < postponed.value.seconds < 8, "1 MiB less the burst of 256 KiB, at 128 KiB a second"
+    assert await reader.read(refers(MAP), known, bulk) == before
+    assert asked(api) == []
+    other = await reader.read(refers(MAP), DataCache(), full())
+    assert other.part == before.part, "another namespace has an allowance of its own"
+
+
+async def test_many_tasks_that_are_new_begin_in_order_without_a_crowd(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    reader, bulk = DataReader(client, scale=0.0), full()
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    waits = []
+    for _ in range(40):
+        try:
+            await reader.read(refers(MAP), DataCache(), bulk)
+            waits.append(0.0)
+        except Postponed as postponed:
+            waits.append(postponed.seconds)
+    assert 5 <= waits.count(0.0) <= 16
+    late = [wait for wait in waits if wait]
+    assert late == sorted(late)
+    assert len({round(wait, 2) for wait in late}) == len(late)
