@@ -150,6 +150,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             if raw is None or raw.metadata.uid != state.uid:
                 raise Conflict("the task went away while its ledger was read")
             task, invalid = await self._decoded(raw)
+            state.data.due = 0.0  # likewise the data: it is read again
         await self._know_group(key, task)
         # Set before nodes and Pods are taken from the stores: a later event is compared with this spec.
         state.spec, former = await self._read_spec(state, raw.spec, task, invalid)
@@ -190,7 +191,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             state.ledger.confirmed = asked
             return None
         shards.loaded = shards.loaded and known
-        state.data.due = asked
         newer = await self.gather(_key(snapshot))
         if newer is None:
             raise Conflict("the task went away")

@@ -6,7 +6,7 @@ salted with the UID of the task: status and Pods show it, and readers of those m
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -35,12 +35,14 @@ class ReferencedData(msgspec.Struct, frozen=True):
     versions  UID and resourceVersion of each object
     part      the data part of the revision: that of the last data that could be read
     fault     why there is no data, with the field and the remedy; empty where there is
+    unread    for the command line: the object that this user may not get
     """
 
     refs: tuple[DataRef, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     part: str = ""
     fault: str = ""
+    unread: str = ""
 
 
 class DataCache(msgspec.Struct):
@@ -50,30 +52,29 @@ class DataCache(msgspec.Struct):
     due   time.monotonic() from which it is read again
     turn  likewise, when the bytes that the namespace has used are refilled for the next read; None: no read
           has asked for a turn
+    asked likewise, when the read that waits has asked for its first turn
     """
 
     last: ReferencedData = ReferencedData()
     due: float = -math.inf
     turn: float | None = None
+    asked: float = 0.0
 
 
-def size_of(contents: Iterable[Content]) -> int:
-    """The characters of all keys and values."""
-    parts = (part for content in contents for part in (content.data, content.binary_data) if part)
-    return sum(len(key) + len(value) for part in parts for key, value in part.items())
+def digest_of(content: Content) -> bytes:
+    """A digest of the data. The order of keys is of no account, and an empty map is none."""
+    found = (content.data or {}, content.binary_data or {})
+    return hashlib.blake2b(msgspec.json.encode(found, order="sorted")).digest()
 
 
-def part_for(uid: str, refs: Sequence[DataRef], contents: Sequence[Content]) -> str:
-    """The data part for the task of this UID. Takes about 10 ms. The order of the references and of keys is
-    of no account, and an empty map is none."""
+def part_for(uid: str, refs: Sequence[DataRef], digests: Sequence[bytes]) -> str:
+    """The data part for the task of this UID. Takes about 10 ms. The order of the references is of no
+    account."""
     found = sorted(
-        [
-            (ref.kind, ref.name, content.data or {}, content.binary_data or {})
-            for ref, content in zip(refs, contents, strict=True)
-        ],
+        [(ref.kind, ref.name, digest.hex()) for ref, digest in zip(refs, digests, strict=True)],
         key=itemgetter(0, 1),
     )
-    encoded = hashlib.blake2b(msgspec.json.encode(found, order="sorted")).digest()
+    encoded = hashlib.blake2b(msgspec.json.encode(found)).digest()
     return h10(hashlib.scrypt(encoded, salt=uid.encode(), dklen=32, **_COST).hex())
 
 

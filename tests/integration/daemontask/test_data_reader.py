@@ -1,4 +1,4 @@
-"""Reads of spec.dataRefs: what is asked for, what they tell of an object that cannot be read, their pace."""
+"""Reads of spec.dataRefs: what is asked for, the fault of an object that cannot be read, their pace."""
 
 import time
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from aiohttp import web
 from caretaker.api.daemontask import DaemonTask, DataRef, Status
 from caretaker.daemontask.bulk import Bulk
 from caretaker.daemontask.data_reader import DataReader
-from caretaker.daemontask.referenced_data import DataCache
+from caretaker.daemontask.referenced_data import DataCache, ReferencedData
 from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError
 from caretaker.runtime.controller import Postponed
@@ -39,8 +39,9 @@ async def client(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[KubeClient
         yield made
 
 
-def serve(api: FakeApiServer, place: str, version: str, **data: str) -> None:
+def serve(api: FakeApiServer, place: str, version: str, note: str = "", **data: str) -> None:
     meta = {"name": place.rsplit("/", 1)[1], "uid": f"uid-{place}", "resourceVersion": version}
+    meta |= {"annotations": {"note": note}}
 
     async def get(request: web.Request) -> web.StreamResponse:
         whole: dict[str, Any] = {} if "PartialObjectMetadata" in request.headers["Accept"] else {"data": data}
@@ -126,20 +127,91 @@ async def test_an_object_that_cannot_be_read_is_a_fault_and_the_part_is_kept(
     assert (gone.part, gone.fault) == (found.part, fault)
 
 
+@pytest.mark.parametrize("status", [429, 503, 504])
 async def test_an_api_server_that_fails_says_nothing_of_the_data(
-    api: FakeApiServer, client: KubeClient
+    api: FakeApiServer, client: KubeClient, status: int
 ) -> None:
     reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(MAP)
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     first = await reader.read(of, cache, bulk)
-    api.on("GET", f"{MAPS}/sysctl", refusing(failure(500, "InternalError", "etcd")))
+    api.on("GET", f"{MAPS}/sysctl", refusing(failure(status, "Any", "etcd")))
     with pytest.raises(ApiError):
         await reader.read(of, cache, bulk)
     assert cache.last == first
 
 
+async def test_an_object_that_the_api_server_cannot_read_ends_no_pass(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    """A Secret whose key of encryption is gone has HTTP 500 for ever: active runs still end."""
+    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(SECRET)
+    api.on("GET", f"{SECRETS}/token", refusing(failure(500, "InternalError", "no key for hunter2")))
+    unread = await reader.read(of, cache, bulk)
+    assert unread.fault == (
+        "spec.dataRefs[0]: Secret token: the API server cannot read it, HTTP 500; see its log"
+    )
+    serve(api, f"{SECRETS}/token", "1", t="eA==")
+    first = await reader.read(of, cache, bulk)
+    assert (bool(first.part), first.fault) == (True, "")
+    api.on("GET", f"{SECRETS}/token", refusing(failure(500, "InternalError", "etcd")))
+    assert await reader.read(of, cache, bulk) == first
+
+
+async def test_without_the_field_nothing_is_left_of_the_data(api: FakeApiServer, client: KubeClient) -> None:
+    """A fault that outlived the field would hold all starts, and its time would be due for ever."""
+    reader, cache = DataReader(client, scale=0.0), DataCache()
+    api.on("GET", f"{MAPS}/sysctl", refusing(failure(404, "NotFound", "not found")))
+    assert (await reader.read(refers(MAP), cache, full())).fault
+    assert await reader.read(refers(), cache, full()) == ReferencedData()
+    assert cache.last == ReferencedData()
+
+
+async def test_all_that_is_read_counts_even_if_another_object_is_missing(
+    api: FakeApiServer, client: KubeClient
+) -> None:
+    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(SECRET, MAP)
+    serve(api, f"{SECRETS}/token", "1", t="x" * 1024 * 1024)
+    api.on("GET", f"{MAPS}/sysctl", refusing(failure(404, "NotFound", "not found")))
+    assert (await reader.read(of, cache, bulk)).fault
+    assert 5 < bulk.take_data(0, time.monotonic()) < 8
+    asked(api)
+    assert (await reader.read(of, cache, full())).fault
+    assert asked(api) == [("token", False), ("sysctl", False)], "no object is read whole in vain"
+
+
+async def test_metadata_counts_by_its_size(api: FakeApiServer, client: KubeClient) -> None:
+    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(MAP)
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    await reader.read(of, cache, full())
+    serve(api, f"{MAPS}/sysctl", "1", note="x" * 1024 * 1024)
+    await reader.read(of, cache, bulk)
+    assert 5 < bulk.take_data(0, time.monotonic()) < 8
+
+
+async def test_a_turn_that_is_far_holds_starts_and_no_pass(api: FakeApiServer, client: KubeClient) -> None:
+    """Ends of runs are recorded meanwhile, and edits are seen."""
+    reader, cache, bulk, of = (
+        DataReader(client, scale=0.0),
+        DataCache(),
+        full(),
+        refers(MAP, revision="t-was"),
+    )
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    bulk.take_data(64 * 1024 * 1024, time.monotonic())
+    waits = await reader.read(of, cache, bulk)
+    assert (waits.part, waits.fault) == (
+        "was",
+        "spec.dataRefs: not read yet: reads of data take turns in this namespace; wait",
+    )
+    assert cache.last == waits
+    assert (reader.sooner(of.spec.data_refs, cache, None) or 0) > 100
+    assert asked(api) == []
+    cache.due, cache.turn = 0.0, None
+    assert not (await reader.read(of, cache, full())).fault
+
+
 async def test_the_tasks_of_a_namespace_take_turns(api: FakeApiServer, client: KubeClient) -> None:
-    """One with much data makes the others wait; what is known of those is used meanwhile."""
+    """One with much data makes the others wait; their data as last read is used meanwhile."""
     reader, bulk = DataReader(client, scale=0.0), full()
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     serve(api, f"{SECRETS}/token", "1", t="x" * 1024 * 1024)
@@ -161,14 +233,15 @@ async def test_many_tasks_that_are_new_begin_in_order_without_a_crowd(
 ) -> None:
     reader, bulk = DataReader(client, scale=0.0), full()
     serve(api, f"{MAPS}/sysctl", "1", a="b")
-    waits = []
+    waits, began = [], time.monotonic()
     for _ in range(40):
         try:
             await reader.read(refers(MAP), DataCache(), bulk)
             waits.append(0.0)
         except Postponed as postponed:
             waits.append(postponed.seconds)
-    assert 5 <= waits.count(0.0) <= 16
+    refilled = (time.monotonic() - began) * 128 / 17  # each takes 17 KiB
+    assert 5 <= waits.count(0.0) <= 16 + refilled
     late = [wait for wait in waits if wait]
     assert late == sorted(late)
     assert len({round(wait, 2) for wait in late}) == len(late)

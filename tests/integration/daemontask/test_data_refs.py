@@ -110,6 +110,19 @@ async def test_nothing_starts_without_the_objects_and_their_absence_runs_nothing
     assert name in {pod["spec"]["nodeName"] for pod in await task.pods()}
 
 
+async def test_a_task_without_the_field_waits_for_no_data(world: World, proxy: ApiProxy) -> None:
+    await world.join()
+    task = await world.task(**ON_DATA)
+    await task.when(lambda t: stands(t, "Ready", "False", "ReferencedDataUnavailable"))
+    await task.edit(dataRefs=None, rerunOn=None)
+    await task.done(1)
+    await asyncio.sleep(PERIOD)
+    since = time.time()
+    await asyncio.sleep(PERIOD)
+    ours = proxy.ledger.calls(lambda c: c.namespace == world.namespace and c.resource == "daemontasks")
+    assert len([call for call in ours if call.time >= since]) <= 5, "no pass follows the other at once"
+
+
 async def test_a_change_while_no_operator_runs_is_not_missed_and_no_run_is_repeated(
     world: World, operator: OperatorProcess
 ) -> None:
