@@ -17,7 +17,7 @@ import msgspec
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
-from caretaker.api.daemontask import DaemonTask, drainer_of, gate_of
+from caretaker.api.daemontask import DaemonTask, DataRef, drainer_of, gate_of
 from caretaker.api.names import LABEL_TASK, POD_EXCLUSIVE
 from caretaker.api.objects import Node, Pod, WireMeta, WireNode, WirePod
 from caretaker.daemontask.data_reader import DataReader, DataUnavailableError
@@ -42,12 +42,16 @@ from caretaker.kube.watches import Watches, running
 from caretaker.registry import DAEMON_TASK
 
 MOST_TASKS: Final = 100  # that are read to find a circle
+_UNREAD: Final = "unread"  # in place of the data part: it equals none
 
 
-async def observe(client: KubeClient, raw: RawTask) -> Snapshot:
-    """The cluster around this task, which need not exist: a dry run's answer will do. Raises ApiError."""
+async def observe(
+    client: KubeClient, raw: RawTask, former_refs: tuple[DataRef, ...] | None = None
+) -> Snapshot:
+    """The cluster around this task, which need not exist: a dry run's answer will do. `former_refs`: its
+    dataRefs as the operator knows them, where these are others. Raises ApiError."""
     nodes = await _nodes(client)
-    snapshot = await _alone(client, raw, nodes)
+    snapshot = await _alone(client, raw, nodes, former_refs)
     names = names_of(snapshot.task.spec)
     if not names:
         return snapshot
@@ -84,14 +88,19 @@ async def _dependency(
     return Dependency(name, settle(snapshot)[1].progress)
 
 
-async def _alone(client: KubeClient, raw: RawTask, nodes: dict[str, Node]) -> Snapshot:
+async def _alone(
+    client: KubeClient,
+    raw: RawTask,
+    nodes: dict[str, Node],
+    former_refs: tuple[DataRef, ...] | None = None,
+) -> Snapshot:
     """observe(), without other tasks."""
     meta = raw.metadata
     pods = await _pods(client, meta.namespace, meta.name, meta.uid)
     shards = Shards(client, meta.namespace, meta.name, meta.uid)
     now = time.time()
     task, invalid = read_task(raw)
-    data = await _data(client, task)
+    data = await _data(client, task, former_refs)
     await shards.load(now, expected(task.status.ledger))
     ledger = shards.ledger(task.status.ledger, strict=task.spec.at_most_once)
     found = Snapshot(**_of_task(task, invalid, data), nodes=nodes, pods=pods, ledger=ledger, now=now)
@@ -152,13 +161,19 @@ def _reported(task: DaemonTask) -> Dependencies:
     return Dependencies(circle=(name, "...", name) if found else ())
 
 
-async def _data(client: KubeClient, task: DaemonTask) -> ReferencedData:
-    """The data now; where this user may not read it, as the operator has reported it."""
+async def _data(
+    client: KubeClient, task: DaemonTask, former_refs: tuple[DataRef, ...] | None
+) -> ReferencedData:
+    """The data now; where this user may not read it, as the operator has reported it. What it has reported of
+    other objects says nothing of these."""
     reported = _reported_data(task)
     try:
         return await DataReader(client).fetch(task) if task.spec.data_refs else reported
     except DataUnavailableError as error:
-        return reported if error.denied else msgspec.structs.replace(reported, fault=str(error))
+        if not error.denied:
+            return msgspec.structs.replace(reported, fault=str(error))
+        part = reported.part if former_refs in (None, task.spec.data_refs) else _UNREAD
+        return msgspec.structs.replace(reported, part=part, unread=str(error).partition(": the operator")[0])
 
 
 def _reported_data(task: DaemonTask) -> ReferencedData:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed.admin import Admin, path
+from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testing import manifests
 from testing.apiproxy import ApiProxy
@@ -218,6 +218,34 @@ async def test_who_may_only_read_gets_the_plan_and_is_told_what_was_not_checked(
     said = await cli("plan", "-f", "-", stdin=manifest(world))
     assert 'cannot patch resource "daemontasks"' in said.out
     assert "2 of 2 nodes it is for would run" in said.out
+
+
+async def test_data_that_the_user_may_not_get_is_never_taken_for_unchanged(
+    world: World, admin: Admin, watched: ApiProxy, namespace: str, tmp_path: Path
+) -> None:
+    await world.join(2)
+    for name in ("a", "b"):
+        body = {"metadata": {"name": name}, "stringData": {"token": "hunter2"}}
+        await admin.create(path("secrets", namespace), body)
+    refs = [{"kind": "Secret", "name": "a"}]
+    on_data: dict[str, Any] = {"rerunOn": ["TemplateChange", "ReferencedDataChange"]}
+    task = await world.task(**on_data, dataRefs=refs)
+    await task.done(2)
+    token = await reader(admin, namespace)
+    await world.until(
+        lambda: allowed(admin, f"system:serviceaccount:{namespace}:reader", "list", "daemontasks", namespace)
+    )
+    cli = Cli(watched.write_kubeconfig(tmp_path / "reader", token), namespace)
+    template = (await task.get())["spec"]["template"]
+    document: Json = {"apiVersion": "caretaker.dev/v1alpha1", "kind": "DaemonTask", "metadata": {"name": "t"}}
+    for changed, due in ((refs, 0), ([{"kind": "Secret", "name": "b"}], 2)):
+        document["spec"] = {**on_data, "dataRefs": changed, "template": template}
+        said = await cli("plan", "-f", "-", "-o", "json", stdin=yaml.safe_dump(document))
+        (told,) = said.json["tasks"]
+        assert told["dataRefs"] == {"changed": None, "fault": ""}
+        assert "you may not get it; whether its data changed is unknown" in " ".join(told["notes"])
+        triggers = [row["trigger"] for row in told["nodes"] if row["trigger"]]
+        assert triggers == ["ReferencedDataChange"] * due
 
 
 async def reader(admin: Admin, namespace: str) -> str:

@@ -47,7 +47,12 @@ async def plan(session: Session, document: Document, options: PlanOptions) -> Pl
         return await ecs_plan.plan(document, proposal)
     result = None
     if not proposal.refusals:
-        snapshot = await observe(session.client, proposal.raw)
+        former = read_task(proposal.before)[0].spec.data_refs if proposal.before is not None else ()
+        snapshot = await observe(session.client, proposal.raw, former)
+        if snapshot.data.unread:
+            proposal.notes.append(
+                f"{snapshot.data.unread}: you may not get it; whether its data changed is unknown"
+            )
         invalid = read_task(proposal.raw)[1]
         if invalid:
             proposal.refusals.append(f"{document.place(invalid.partition(':')[0])}: {one_line(invalid)}")
@@ -130,11 +135,12 @@ def _old_revision(proposal: TaskProposal) -> str:
 
 
 def _data_json(proposal: TaskProposal, forecast: Forecast) -> dict[str, Any] | None:
-    """Whether the data of spec.dataRefs is new to the operator; None without the field."""
+    """Whether the data of spec.dataRefs is new to the operator, None where this user may not get it; None
+    without the field."""
     data = forecast.snapshot.data
     if not data.refs:
         return None
-    return {"changed": data.part != _old_data(proposal), "fault": data.fault}
+    return {"changed": None if data.unread else data.part != _old_data(proposal), "fault": data.fault}
 
 
 def _old_data(proposal: TaskProposal) -> str:
