@@ -55,6 +55,9 @@ EVERYTHING = {
 }
 
 
+AWS, HEADERS, DATA = "awsKeySecrets", "headerSecrets", "dataSecrets"
+
+
 def given(tmp_path: Path, content: Json) -> tuple[str, str]:
     """The arguments that hand helm these values."""
     file = tmp_path / "values.yaml"
@@ -390,6 +393,18 @@ def test_secrets_and_jobs_are_granted_by_namespace_and_name_alone(tmp_path: Path
         ]
     assert jobs["metadata"]["namespace"] == "web"
     assert jobs["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get"]}]
+
+
+def test_each_kind_is_granted_its_own_secrets(tmp_path: Path) -> None:
+    access = {name: [{"namespace": "ops", "names": [name.lower()]}] for name in (AWS, HEADERS, DATA)}
+    plurals = {"daemontasks": {DATA}, "s3aggregatedrefreshes": {AWS, HEADERS}}
+    for plural, wanted in plurals.items():
+        objects = chart.objects(*given(tmp_path, access), *off(plural), "--show-only", "templates/rbac.yaml")
+        rules = [rule for o in objects if o["kind"] == "Role" for rule in o["rules"]]
+        secrets = {
+            name for rule in rules if rule["resources"] == ["secrets"] for name in rule["resourceNames"]
+        }
+        assert secrets == {name.lower() for name in wanted}
 
 
 def test_without_roles_and_account_it_leaves_those_to_others() -> None:
