@@ -280,6 +280,10 @@ class SimCluster:
             return self.version
         return self._needed.get(node_uid, 0)
 
+    def needed_now(self, node_uid: str) -> None:
+        """The node may need a run, by what an operator cannot know better."""
+        self._needed[node_uid] = self.version
+
     def rerun_of(self, node: str) -> str:
         """The last time for which somebody asked for a run of the node; empty = never."""
         single = json.loads(self.annotations.get(names.RERUN_NODES, "{}"))

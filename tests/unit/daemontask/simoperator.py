@@ -20,6 +20,7 @@ from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.errors import ApiError, NotLeader
 from caretaker.kube.store import Store, key_of
+from caretaker.kube.transport import Request
 from caretaker.runtime.controller import Controller
 from caretaker.runtime.events import EventRecorder
 from caretaker.runtime.work_queue import Key, WorkQueue
@@ -133,6 +134,10 @@ class SimClient:
     async def get(self, path: str, type: Any = None, **_: Any) -> Any:  # noqa: A002
         return await self._call(f"get {path}", lambda: self._cluster.get(path, type), READ_SECONDS)
 
+    async def call(self, request: Request) -> Any:
+        read = partial(self._cluster.get, request.path, request.accept)
+        return await self._call(f"get {request.path}", read, READ_SECONDS)
+
     async def list(self, path: str, *_: Any, params: Mapping[str, str] | None = None, **__: Any) -> Any:
         listed = self._cluster.list_shards
         if path == PODS:
@@ -175,6 +180,7 @@ class SimOperator:
         self._loop = loop
         self._pass: asyncio.Task[None] | None = None
         self.began = 0  # the cluster's version when the pass began
+        self.began_at = 0.0
         self.saw = {"nodes": 0, "pods": 0}  # up to which versions each watch had told then
         self.start()
 
@@ -212,7 +218,7 @@ class SimOperator:
     def begin(self) -> None:
         """A pass begins and runs to its first call."""
         if not self.busy:
-            self.began = self._cluster.version
+            self.began, self.began_at = self._cluster.version, self._cluster.clock.now
             self.saw = {what: self.seen(what) for what in ("nodes", "pods")}
             self.queue.forget(KEY)
             self._in_loop(self._begin)

@@ -29,6 +29,9 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.time = ExitStack()
+        self.make()
+
+    def make(self) -> None:
         self.world = SlowWorld(self.time.enter_context(virtual_time()), **self.spec)
         self.cluster = self.world.cluster
 
