@@ -517,6 +517,15 @@ def test_a_small_task_may_be_looked_at_at_any_time() -> None:
     assert bulk.full(14.1)
 
 
+def test_data_has_an_allowance_of_its_own_that_is_not_forgotten() -> None:
+    bulk = Bulk(0.0)
+    assert bulk.take_data(1792 * KIB, 0.0) == pytest.approx(12.0)
+    assert bulk.take_pass(2 * FREE, 0.0) == 0.0
+    assert bulk.allowed(FREE + 128 * KIB, 0.0, 1.0) == 2
+    assert not bulk.full(11.9)
+    assert bulk.full(14.1)
+
+
 def test_a_namespace_has_one_allowance() -> None:
     task_states, now = TaskStates(), time.monotonic()
     one, other, elsewhere = (

@@ -9,7 +9,7 @@ from caretaker.api import names
 from caretaker.api.objects import Pod
 from caretaker.daemontask.decision import Decision
 from caretaker.daemontask.node_eligibility import FITS, Eligibility
-from unit.daemontask.build import NOW, node, pod
+from unit.daemontask.build import NOW, REVISION, node, pod
 from unit.daemontask.test_node import DEADLINE, A, decided
 
 UNREADY: Final = node("a", ready=False, ready_since=NOW - 60)
@@ -124,6 +124,18 @@ def test_a_pod_that_stays(of: dict[str, Any], decision: Decision) -> None:
                 outdated=True,
             ),
             id="the template has changed, and it has a node",
+        ),
+        pytest.param(
+            {**WAITING, "waiting": "CreateContainerConfigError", "revision": f"{REVISION}-old"},
+            FITS,
+            Decision(
+                "pending",
+                "TemplateChanged",
+                f"Pod {NAME} cannot start or end and makes way for the changed data",
+                slot=True,
+                outdated=True,
+            ),
+            id="the data has changed: a key that its container needs is there now",
         ),
     ],
 )

@@ -21,6 +21,7 @@ from unit.daemontask.test_stages import Staged
 
 A, B, C = node("a"), node("b"), node("c")
 MAP, SECRET = DataRef("ConfigMap", "sysctl"), DataRef("Secret", "token")
+OTHER_MAP = DataRef("ConfigMap", "limits")
 ON_DATA: dict[str, Any] = {"rerun_on": ("TemplateChange", "ReferencedDataChange"), "data_refs": (MAP,)}
 OLD, NEW = f"{REVISION}-old", f"{REVISION}-new"
 MISSING = "spec.dataRefs[0]: ConfigMap sysctl does not exist in namespace default; create it"
@@ -37,6 +38,8 @@ def test_the_part_is_of_the_data_and_of_nothing_else() -> None:
     assert part(Content()) == part(Content({}, {}))
     both = part(one, Content({"t": "eA=="}), refs=(MAP, SECRET))
     assert both == part(Content({"t": "eA=="}), one, refs=(SECRET, MAP))
+    maps = part(one, Content(), refs=(MAP, OTHER_MAP))
+    assert maps == part(Content(), one, refs=(OTHER_MAP, MAP)) != part(Content(), one, refs=(MAP, OTHER_MAP))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,7 @@ def test_the_part_is_of_the_data_and_of_nothing_else() -> None:
         pytest.param(part(Content({"a": "2"})), id="another value"),
         pytest.param(part(Content({"b": "1"})), id="another key"),
         pytest.param(part(Content(None, {"a": "1"})), id="binaryData"),
+        pytest.param(part(Content({"a": "1"}, {"b": "1"})), id="binaryData, too"),
         pytest.param(part(Content({"a": "1"}), refs=(SECRET,)), id="another object"),
         pytest.param(part(Content({"a": "1"}), uid="other"), id="another task"),
         pytest.param(part(Content({"a": "1"}), Content(), refs=(MAP, SECRET)), id="one more object"),
@@ -70,6 +74,7 @@ def test_the_part_is_the_same_in_every_version() -> None:
         ("R", "t-d", "u-e", "ReferencedDataChange"),
         ("TR", "t", "t-d", "ReferencedDataChange"),
         ("T", "t-d", "t", ""),
+        ("TR", "t-d", "t", ""),  # its data has not been read
         ("T", "t-d", "t-e", ""),
         ("", "t-d", "u-e", ""),
     ],
