@@ -28,8 +28,9 @@ CACHES: Final[dict[type[Any], set[str]]] = {
     EcsTarget: set(),
     Targets: set(),
     # An event that comes before before() is compared with the spec that was read; and neither a dry run nor
-    # a list of the ledger is repeated because the pass failed after it.
-    DaemonTaskKind: {"state.spec", "state.ledger.shards"},
+    # a list of the ledger is repeated because the pass failed after it. A ledger that was read again may be
+    # ahead of the data of spec.dataRefs, which is therefore due.
+    DaemonTaskKind: {"state.spec", "state.ledger.shards", "state.data.due"},
 }
 CHANGES: Final = frozenset(
     (
