@@ -135,6 +135,7 @@ def tasks(cluster: Any) -> Iterator[Objects]:
             ),
             id="every trigger",
         ),
+        pytest.param(task(dataRefs=[]), id="an empty list of data"),
         pytest.param(task(ttlSecondsAfterFinished=0), id="a TTL of zero"),
         pytest.param(task(backoffLimit=0), id="no retries"),
         pytest.param(once(), id="at most once"),

@@ -3,12 +3,14 @@
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from caretaker.api.daemontask import DaemonTask, DataRef, Status
+from caretaker.daemontask import data_reader
 from caretaker.daemontask.bulk import Bulk
 from caretaker.daemontask.data_reader import DataReader
 from caretaker.daemontask.referenced_data import DataCache, ReferencedData
@@ -245,3 +247,17 @@ async def test_many_tasks_that_are_new_begin_in_order_without_a_crowd(
     late = [wait for wait in waits if wait]
     assert late == sorted(late)
     assert len({round(wait, 2) for wait in late}) == len(late)
+
+
+async def test_each_read_counts_and_a_hash_16_times_as_much(
+    api: FakeApiServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two objects: 2 KiB at rest. Labels that change for ever cost a hash each time."""
+    monkeypatch.setattr(data_reader, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    reader, cache, of = DataReader(client, scale=0.0), DataCache(), refers(MAP, SECRET)
+    serve(api, f"{SECRETS}/token", "1")
+    for version, kib in (("1", 18), ("1", 2), ("1", 2), ("2", 18), ("2", 2)):
+        serve(api, f"{MAPS}/sysctl", version)
+        bulk = Bulk(1000.0)
+        await reader.read(of, cache, bulk)
+        assert bulk.take_data(256 * 1024, 1000.0) * 128 == pytest.approx(kib)
