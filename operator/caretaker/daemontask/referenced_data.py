@@ -46,7 +46,7 @@ class ReferencedData(msgspec.Struct, frozen=True):
 
 
 class DataCache(msgspec.Struct):
-    """What a process keeps of a task's data.
+    """The data of a task, as a process keeps it.
 
     last  as last read
     due   time.monotonic() from which it is read again

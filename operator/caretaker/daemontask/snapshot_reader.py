@@ -164,8 +164,8 @@ def _reported(task: DaemonTask) -> Dependencies:
 async def _data(
     client: KubeClient, task: DaemonTask, former_refs: tuple[DataRef, ...] | None
 ) -> ReferencedData:
-    """The data now; where this user may not read it, as the operator has reported it. What it has reported of
-    other objects says nothing of these."""
+    """The data now; where this user may not read it, as the operator has reported it. A report about other
+    objects says nothing of these."""
     reported = _reported_data(task)
     try:
         return await DataReader(client).fetch(task) if task.spec.data_refs else reported

@@ -3,7 +3,7 @@
 A cache and some courtesies (backoff after a vanished Pod, nodes at the back of the queue, the end of a Pod
 that was gone before its record), never a fact that correctness needs: the process may die at any moment.
 
-gather() fills the caches of what it reads, `spec`, `data` and `ledger.shards`; all else changes in before(),
+gather() fills the caches of its reads, `spec`, `data` and `ledger.shards`; all else changes in before(),
 or with an event of a watch.
 """
 

@@ -50,8 +50,8 @@ async def test_a_new_task_tells_who_runs_and_why_the_others_do_not(
     await world.cordon(c)
     said = await cli("plan", "-f", "-", "-o", "json", stdin=manifest(world, parallelism=1))
     assert (said.code, said.err) == (0, "")
-    (told,) = said.json["tasks"]
-    nodes = {row["node"]: (row["state"], row["reason"]) for row in told["nodes"]}
+    (found,) = said.json["tasks"]
+    nodes = {row["node"]: (row["state"], row["reason"]) for row in found["nodes"]}
     assert {name: nodes[name] for name in (a, b, c, tainted, away)} == {
         a: ("pending", "Queued"),
         b: ("pending", "Queued"),
@@ -61,7 +61,7 @@ async def test_a_new_task_tells_who_runs_and_why_the_others_do_not(
     }
     shared = {state for name, state in nodes.items() if name not in world.nodes.names}
     assert shared == {("excluded", "NodeSelector")}
-    assert (told["exists"], told["desired"], told["startAtOnce"], told["waves"]) == (False, 4, 1, 2)
+    assert (found["exists"], found["desired"], found["startAtOnce"], found["waves"]) == (False, 4, 1, 2)
     assert watched.ledger.writes() == []
     assert [call.verb for call in watched.ledger.calls(lambda call: call.dry_run)] == ["create", "create"]
 
@@ -241,10 +241,10 @@ async def test_data_that_the_user_may_not_get_is_never_taken_for_unchanged(
     for changed, due in ((refs, 0), ([{"kind": "Secret", "name": "b"}], 2)):
         document["spec"] = {**on_data, "dataRefs": changed, "template": template}
         said = await cli("plan", "-f", "-", "-o", "json", stdin=yaml.safe_dump(document))
-        (told,) = said.json["tasks"]
-        assert told["dataRefs"] == {"changed": None, "fault": ""}
-        assert "you may not get it; whether its data changed is unknown" in " ".join(told["notes"])
-        triggers = [row["trigger"] for row in told["nodes"] if row["trigger"]]
+        (found,) = said.json["tasks"]
+        assert found["dataRefs"] == {"changed": None, "fault": ""}
+        assert "you may not get it; whether its data changed is unknown" in " ".join(found["notes"])
+        triggers = [row["trigger"] for row in found["nodes"] if row["trigger"]]
         assert triggers == ["ReferencedDataChange"] * due
 
 

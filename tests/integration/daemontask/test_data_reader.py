@@ -1,4 +1,4 @@
-"""Reads of spec.dataRefs: what is asked for, the fault of an object that cannot be read, their pace."""
+"""Reads of spec.dataRefs: their requests, their pace, and the fault of an object that cannot be read."""
 
 import time
 from collections.abc import AsyncIterator

@@ -54,7 +54,8 @@ class DataCluster(SlowCluster):
     def __init__(self, clock: Clock, **spec: Any) -> None:
         self.objects: dict[str, DataObject] = {}
         self.denied: set[str] = set()  # paths that the operator may not get
-        self.told: dict[str, list[tuple[float, str]]] = {}  # path -> since when it has which value; "" = none
+        # path -> since when it has which value; "" = none
+        self.shown: dict[str, list[tuple[float, str]]] = {}
         self.known: dict[str, tuple[str, ...]] = {}  # the part of a revision -> the values of its objects
         self.referred = 1  # the version at which spec.dataRefs was edited last
         super().__init__(clock, **{**spec, **ON_DATA})
@@ -64,7 +65,7 @@ class DataCluster(SlowCluster):
     # ---------------------------------------------------------------- what happens to it
 
     def put(self, path: str, value: str) -> None:
-        """Somebody creates the object, or edits it."""
+        """A user creates the object, or edits it."""
         old = self.objects.get(path)
         uid = f"uid-{next(self._serial)}" if old is None else old.metadata.uid
         self._note()
@@ -73,21 +74,21 @@ class DataCluster(SlowCluster):
         self._tell_data(path)
 
     def take(self, path: str) -> None:
-        """Somebody deletes it."""
+        """A user deletes it."""
         self._note()
         if self.objects.pop(path, None) is not None:
             self._next()
         self._tell_data(path)
 
     def deny(self, path: str, *, denied: bool) -> None:
-        """Somebody takes the operator's right to get it, or gives it back."""
+        """A user takes the operator's right to get it, or gives it back."""
         self._note()
         (self.denied.add if denied else self.denied.discard)(path)
         self._next()
         self._tell_data(path)
 
     def refer(self, count: int) -> None:
-        """Somebody edits spec.dataRefs: so many objects."""
+        """A user edits spec.dataRefs: so many objects."""
         self._note()
         self.edit(**({**ON_DATA, "dataRefs": REFS[:count]} if count else WITHOUT_DATA))
         self.referred = self.version
@@ -96,7 +97,7 @@ class DataCluster(SlowCluster):
         """How a run ends: with bad data never well."""
         return "Failed" if self.is_bad(pod) else super().outcome(pod, wish)
 
-    # ---------------------------------------------------------------- what it knows
+    # ---------------------------------------------------------------- its knowledge
 
     def is_bad(self, pod: Pod) -> bool:
         """Whether its run fails by its data."""
@@ -105,9 +106,9 @@ class DataCluster(SlowCluster):
 
     def recent(self, path: str, since: float) -> set[str]:
         """The values that it had at any time since then."""
-        told = self.told[path]
-        ends = [at for at, _ in told[1:]] + [self.clock.now]
-        return {value for (_, value), end in zip(told, ends, strict=True) if end >= since}
+        shown = self.shown[path]
+        ends = [at for at, _ in shown[1:]] + [self.clock.now]
+        return {value for (_, value), end in zip(shown, ends, strict=True) if end >= since}
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -117,7 +118,7 @@ class DataCluster(SlowCluster):
     @property
     def part(self) -> str:
         """The data as it is."""
-        return part_of(*(self.told[path][-1][1] for path in self.paths))
+        return part_of(*(self.shown[path][-1][1] for path in self.paths))
 
     def needs_run(self, node: Node, entry: Entry | None) -> bool:
         if entry is None:
@@ -129,12 +130,12 @@ class DataCluster(SlowCluster):
 
     @property
     def readable(self) -> bool:
-        return all(self.told[path][-1][1] for path in self.paths)
+        return all(self.shown[path][-1][1] for path in self.paths)
 
     # ---------------------------------------------------------------- the API
 
     def get(self, path: str, wanted: Any) -> Any:
-        if path not in self.told:
+        if path not in self.shown:
             return super().get(path, wanted)
         if path in self.denied:
             raise ApiError(403, "Forbidden", path, verb="GET", path=path)
@@ -147,11 +148,11 @@ class DataCluster(SlowCluster):
     def _tell_data(self, path: str) -> None:
         there = path in self.objects and path not in self.denied
         value = self.objects[path].data["v"] if there else ""
-        self.told.setdefault(path, []).append((self.clock.now, value))
+        self.shown.setdefault(path, []).append((self.clock.now, value))
         self._note()
 
     def _note(self) -> None:
-        if len(self.told) == len(REFS):  # else it is being made
+        if len(self.shown) == len(REFS):  # else it is being made
             super()._note()
 
 

@@ -89,7 +89,7 @@ class Careful(DataWorld):
 
 
 class BadData(RuleBasedStateMachine):
-    """Data with which every run fails comes again and again, each time other; what was before comes back."""
+    """Data with which every run fails comes again and again, each time other; the former data comes back."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -182,11 +182,17 @@ def _kind_of_change(proposal: TaskProposal, forecast: Forecast) -> str:
     old, former = _old_revision(proposal), _old_data(proposal)
     if not old:
         return f"new, revision {revision}"
-    if old != template_part(revision):
-        return f"its template changes, revision {with_data(old, former)} -> {revision}"
-    if former != data_part(revision):
-        return f"its referenced data changes, revision {with_data(old, former)} -> {revision}"
-    return f"exists, its template does not change, revision {revision}"
+    data, refers = forecast.snapshot.data, bool(forecast.snapshot.data.refs)
+    parts = {
+        "template": old != template_part(revision),
+        "referenced data": refers and not data.unread and former != data_part(revision),
+    }
+    if changed := " and ".join(part for part, changes in parts.items() if changes):
+        verb = "change" if all(parts.values()) else "changes"
+        return f"its {changed} {verb}, revision {with_data(old, former)} -> {revision}"
+    read = refers and not data.unread
+    same = "neither its template nor its data changes" if read else "its template does not change"
+    return f"exists, {same}, revision {with_data(old, former if refers else '')}"
 
 
 def _summary(forecast: Forecast) -> str:

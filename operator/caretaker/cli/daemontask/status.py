@@ -52,7 +52,7 @@ ADVICE: Final = {
     Reason.LARGE_PODS: "wait, or make spec.template smaller: move large fields into a ConfigMap",
     Reason.AWAITING_DEPENDENCY: "see to the task that is named: caretaker status daemontask NAME",
     Reason.DEPENDENCY_CYCLE: "remove an entry of spec.dependsOn from one of the tasks that are named",
-    Reason.DATA_UNAVAILABLE: "create the object that is named, or let the operator get it; it is tried again",
+    Reason.DATA_UNAVAILABLE: "see to the object that is named; it is read again by itself within 30 s",
     Reason.HELD_BY_GROUP: "wait; if it lasts, look at the task that is named: caretaker status daemontask",
     Reason.HELD_BY_BUDGET: "wait until the time in the message; without one, edit spec.budgets",
     Reason.SUSPENDED: "set spec.suspend to false to go on",
