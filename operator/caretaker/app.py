@@ -180,7 +180,6 @@ class App:
     def __init__(self, settings: Settings, client: KubeClient, scale: float = 1.0) -> None:
         self._settings = settings
         self._scale = scale
-        self._lease_scale = max(scale, MIN_LEASE_SCALE)
         self._client = client
         self._metrics: Metrics = create_metrics(__version__)
         self._lag = LoopLag(self._metrics)
@@ -212,6 +211,10 @@ class App:
         client.observe = self._metrics.api.request
         client.permissions.on_change = self._permission
         self._stopping = asyncio.Event()
+
+    @property
+    def _lease_scale(self) -> float:
+        return max(self._scale, MIN_LEASE_SCALE)
 
     async def run(self) -> None:
         """Until a signal; then everything is undone in reverse."""

@@ -150,7 +150,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             if raw is None or raw.metadata.uid != state.uid:
                 raise Conflict("the task went away while its ledger was read")
             task, invalid = await self._decoded(raw)
-            state.data.due = 0.0  # likewise the data: it is read again
+            state.spec.data.due = 0.0  # likewise the data: it is read again
         await self._know_group(key, task)
         # Set before nodes and Pods are taken from the stores: a later event is compared with this spec.
         state.spec, former = await self._read_spec(state, raw.spec, task, invalid)
@@ -238,7 +238,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         delay = requeue_after(plan, outcome, planned=snapshot.now, now=now)
         if plan.holding is not None and (end := self._exclusion.next_end(_key(snapshot))):
             delay = min(RESYNC if delay is None else delay, max(end - now, 0.0))
-        delay = self._data.sooner(snapshot.data.refs, self._state(snapshot).data, delay)
+        delay = self._data.sooner(snapshot.data.refs, self._state(snapshot).spec.data, delay)
         return Next(delay) if refusal is None else Next(delay, retry=True, after=refusal.retry_after)
 
     async def read(self, key: Key) -> RawTask | None:
@@ -288,7 +288,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
                 hashes, limit = hashes_of(template), task.spec.backoff_limit
             spec = replace(spec, digest=digest, hashes=hashes, backoff_limit=limit)
         revision, former = revisions_of(task.spec, task.status, spec.hashes)
-        revision = with_data(revision, (await self._data.read(task, state.data, state.bulk)).part)
+        revision = with_data(revision, (await self._data.read(task, spec.data, state.bulk)).part)
         gate, drainer = gate_of(task.metadata, task.spec), drainer_of(task.metadata, task.spec)
         health, rules = task.spec.health_conditions, spec.rules
         known = (spec.revision, rules.gate, rules.drainer, rules.health)
@@ -335,7 +335,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             ledger=ledger,
             now=now,
             invalid=invalid,
-            data=state.data.last,
+            data=spec.data.last,
             checked=spec.template_error is not None,
             check_at=now + wait if not invalid and (wait := spec.check_in(clock)) else 0.0,
             seq_skips=creation.seq_skips,

@@ -3,8 +3,8 @@
 A cache and some courtesies (backoff after a vanished Pod, nodes at the back of the queue, the end of a Pod
 that was gone before its record), never a fact that correctness needs: the process may die at any moment.
 
-gather() fills the caches of its reads, `spec`, `data` and `ledger.shards`; all else changes in before(),
-or with an event of a watch.
+gather() fills the caches of its reads, `spec` and `ledger.shards`; all else changes in before(), or with
+an event of a watch.
 """
 
 import time
@@ -52,6 +52,7 @@ class SpecCache(msgspec.Struct, frozen=True):
     pod_cost: int = 0  # of one Pod: see bulk.py
     turn: float = 0.0  # of the dry run, and the first one of this revision: see Pacing
     template_error: str | None = None  # why the template is refused; "" = accepted; None = not checked
+    data: DataCache = msgspec.field(default_factory=DataCache)  # of spec.dataRefs; the same for every spec
 
     def check_in(self, now: float) -> float:
         """Seconds until the dry run of a large template may be made; 0 = now, or it was made."""
@@ -159,7 +160,6 @@ class TaskState:
         self.uid = uid
         self.bulk = bulk or Bulk(time.monotonic())
         self.spec = SpecCache()
-        self.data = DataCache()
         self.decision_cache = DecisionCache()
         self.ledger = LedgerSession({} if unstarted is None else unstarted)
         self.pacing = Pacing()

@@ -30,7 +30,7 @@ CACHES: Final[dict[type[Any], set[str]]] = {
     # An event that comes before before() is compared with the spec that was read; and neither a dry run nor
     # a list of the ledger is repeated because the pass failed after it. A ledger that was read again may be
     # ahead of the data of spec.dataRefs, which is therefore due.
-    DaemonTaskKind: {"state.spec", "state.ledger.shards", "state.data.due"},
+    DaemonTaskKind: {"state.spec", "state.ledger.shards", "state.spec.data.due"},
 }
 CHANGES: Final = frozenset(
     (
