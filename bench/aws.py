@@ -140,9 +140,7 @@ def _endpoint() -> Iterator[Endpoint]:
         finally:
             os.environ.clear()
             os.environ.update(before)
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(10)
+            process.communicate(timeout=10)  # ends with its stdin
 
 
 # ---------------------------------------------------------------- the three ways

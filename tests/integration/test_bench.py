@@ -41,6 +41,16 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return program
 
 
+async def test_all_ways_of_calling_aws_can_read_the_answers_of_the_bench(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws = bench.aws
+    for name, value in {"CALLS": 8, "CALLERS": 4, "ROUNDS": 1}.items():
+        monkeypatch.setattr(aws, name, value)
+    figures = {one.figure: one.value for one in await aws.run()}
+    assert figures["connections opened for 8 SQS and 8 EC2 calls, ours"] <= 4
+
+
 @pytest.mark.parametrize(("value", "code"), [(250.0, 0), (251.0, 1)])
 def test_a_missed_target_is_printed_and_fails_after_all_benches(
     bench: Any,
