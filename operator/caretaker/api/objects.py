@@ -199,7 +199,8 @@ class WireNode(msgspec.Struct):
     def record(self) -> Node:
         """The planner's view of this Node."""
         meta, conditions = self.metadata, node_conditions(self.status.conditions or ())
-        ready = next((one for one in conditions if one[0] == "Ready"), ("Ready", "Unknown", 0.0))
+        readiness = [one for one in conditions if one[0] == "Ready"]
+        _, ready, ready_since = readiness[0] if readiness else ("", "Unknown", 0.0)
         return Node(
             name=meta.name,
             uid=meta.uid,
@@ -208,8 +209,8 @@ class WireNode(msgspec.Struct):
             unschedulable=self.spec.unschedulable,
             provider_id=self.spec.provider_id,
             boot_id=_boot_id(self.status.node_info.boot_id) if self.status.node_info else "",
-            ready=ready[1] == "True",
-            ready_since=ready[2],
+            ready=ready == "True",
+            ready_since=ready_since,
             deleting=meta.deletion_timestamp is not None,
             created=parse_time(meta.creation_timestamp) or 0.0,
             cordon=(meta.annotations or {}).get(names.CORDONED_BY, "")[: _MOST * 2],

@@ -31,16 +31,17 @@ class WireCondition(msgspec.Struct, rename="camel"):
     last_transition_time: str | None = None
 
 
-def node_conditions(found: Iterable[WireCondition]) -> tuple[NodeCondition, ...]:
+def node_conditions(found: Iterable[WireCondition]) -> list[NodeCondition]:
     """The conditions of a Node, sorted. Types and statuses are the same on every node, and kept once."""
-    return tuple(
-        sorted(
-            (
-                intern(one.type),
-                _STATUSES.get(one.status, _UNKNOWN),
-                parse_time(one.last_transition_time) or 0.0,
-            )
-            for one in found
-            if len(one.type) <= _TYPE
-        )
-    )
+    # Of the condition before: most of a node's have the same time, which is read once.
+    text, since = None, 0.0
+    conditions = list[NodeCondition]()
+    for one in found:
+        if len(one.type) > _TYPE:
+            continue
+        if one.last_transition_time != text:
+            text = one.last_transition_time
+            since = parse_time(text) or 0.0
+        conditions.append((intern(one.type), _STATUSES.get(one.status, _UNKNOWN), since))
+    conditions.sort()
+    return conditions

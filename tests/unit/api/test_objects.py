@@ -290,6 +290,30 @@ def test_a_bound_pod_names_its_node() -> None:
             {"ready": True, "ready_since": 0.0},
             id="a node that does not say since when it is Ready",
         ),
+        pytest.param(
+            {
+                "conditions": [
+                    condition("PIDPressure", "False", at=ENDED),
+                    {"type": "Odd", "status": "Perhaps"},
+                    condition("MemoryPressure", "False", at=ENDED),
+                    condition("DiskPressure", "True", at=BOUND),
+                    condition("Ready", "True", at=BOUND),
+                    condition("Broken", "True", at="soon"),
+                ]
+            },
+            {
+                "ready": True,
+                "ready_since": T_BOUND,
+                "conditions": (
+                    ("Broken", "True", 0.0),
+                    ("DiskPressure", "True", T_BOUND),
+                    ("MemoryPressure", "False", T_ENDED),
+                    ("Odd", "Unknown", 0.0),
+                    ("PIDPressure", "False", T_ENDED),
+                ),
+            },
+            id="each condition has its own time, sorted, without Ready",
+        ),
         pytest.param({"nodeInfo": {"bootID": "b-1"}}, {"boot_id": "b-1"}, id="a boot ID"),
         pytest.param({"nodeInfo": {}}, {"boot_id": ""}, id="a kubelet that reports no boot ID"),
     ],
