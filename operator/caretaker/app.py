@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 from caretaker import __version__
 from caretaker.aws.calls import Aws
 from caretaker.aws.connections import EgressCheck
-from caretaker.aws.services import scaled_rate
 from caretaker.aws.session import Options
 from caretaker.handlers import CustomResources
 from caretaker.kube.authorizer import DelegatingAuthorizer
@@ -34,7 +33,7 @@ from caretaker.obs.server import Check, ListenError, ObsServer
 from caretaker.registry import KINDS, KindInfo
 from caretaker.runtime.controller import Controller, Kind
 from caretaker.runtime.events import EventRecorder
-from caretaker.runtime.lease import Lease, LeaseTimes, NoLease
+from caretaker.runtime.lease import Lease, NoLease
 from caretaker.runtime.tasks import cancel
 from caretaker.runtime.wiring import Context, Watch, Wiring
 from caretaker.runtime.work_queue import WorkQueue
@@ -42,8 +41,6 @@ from caretaker.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-# Of Lease times and the timeouts of writes: with shorter ones a busy machine costs a leader its Lease.
-MIN_LEASE_SCALE: Final = 0.4
 DRAIN_SECONDS: Final = 4.0  # with the Lease's release, kopf's thread and HTTP below the 10 s of a clean stop
 STUCK_SECONDS: Final = 180.0  # well above the longest step of a reflector: 70 s, see ReflectorOptions
 
@@ -174,20 +171,18 @@ class Leadership:
 
 
 class App:
-    """The operator; run() ends on SIGTERM or SIGINT. `scale`: factor on backoffs, floors and, down
-    to MIN_LEASE_SCALE, on Lease times."""
+    """The operator; run() ends on SIGTERM or SIGINT."""
 
-    def __init__(self, settings: Settings, client: KubeClient, scale: float = 1.0) -> None:
+    def __init__(self, settings: Settings, client: KubeClient) -> None:
         self._settings = settings
-        self._scale = scale
         self._client = client
         self._metrics: Metrics = create_metrics(__version__)
         self._lag = LoopLag(self._metrics)
-        self._queue = WorkQueue(backoff_scale=scale)
+        self._queue = WorkQueue()
         self._metrics.passes.queue_depth.set_function(lambda: len(self._queue))
         for info in settings.kinds:
             self._metrics.passes.paused.labels(info.kind).set_function(partial(self._queue.paused, info.kind))
-        self._resources = CustomResources(client, settings.kinds, settings.namespace, self._queue.add, scale)
+        self._resources = CustomResources(client, settings.kinds, settings.namespace, self._queue.add)
         wirings = [WIRINGS[info.kind] for info in settings.kinds]
         watches = {watch.resource: watch for wiring in wirings for watch in wiring.watches}
         self._watched = {name: self._watch(watch) for name, watch in watches.items()}
@@ -206,15 +201,9 @@ class App:
         )
         self._lease = self._make_lease()
         client.guard = self._aws.hooks.guard = self._lease.guard
-        if settings.leader_elect:
-            client.write_seconds *= self._lease_scale  # a write must end before the Lease may
         client.observe = self._metrics.api.request
         client.permissions.on_change = self._permission
         self._stopping = asyncio.Event()
-
-    @property
-    def _lease_scale(self) -> float:
-        return max(self._scale, MIN_LEASE_SCALE)
 
     async def run(self) -> None:
         """Until a signal; then everything is undone in reverse."""
@@ -227,7 +216,6 @@ class App:
             self._health(),
             [(name, one.unlisted) for name, one in self._watched.items()],
             authorize=DelegatingAuthorizer(self._client) if settings.metrics_authentication else None,
-            metrics_every=self._scale,
         )
         try:
             bound = await server.start(settings.bind_host, settings.metrics_port, settings.health_port)
@@ -279,9 +267,8 @@ class App:
 
     def _watch(self, watch: Watch[Any]) -> WatchedResource:
         collection = watch.collection(self._settings.namespace)
-        options = ReflectorOptions(denied=ReflectorOptions.denied * self._scale)
         on_change = self._resources.enqueue_all
-        return WatchedResource(self._client, collection, self._metrics, options, on_change)
+        return WatchedResource(self._client, collection, self._metrics, ReflectorOptions(), on_change)
 
     def _context(self, wiring: Wiring) -> Context:
         return Context(
@@ -292,22 +279,16 @@ class App:
             metrics=self._metrics,
             settings=self._settings,
             unseen=partial(_refusal, [self._watched[watch.resource] for watch in wiring.watches]),
-            scale=self._scale,
         )
 
     def _make_aws(self) -> Aws:
-        settings, seconds = self._settings, Options()
-        # A write must end before the Lease may.
-        scale = self._lease_scale if settings.leader_elect else 1.0
+        settings = self._settings
         made = Aws(
             Options(
                 instance_identity=settings.aws_instance_identity,
-                connect_seconds=seconds.connect_seconds * scale,
-                read_seconds=seconds.read_seconds * scale,
                 egress_check=EgressCheck(settings.egress_allow, urlsplit(self._client.host).hostname or ""),
                 cluster=settings.cluster_name,
-            ),
-            rates={"ec2": scaled_rate("ec2", self._scale)},
+            )
         )
         made.hooks.observer = self._metrics.aws
         return made
@@ -316,12 +297,7 @@ class App:
         settings = self._settings
         if not settings.leader_elect:
             return NoLease()
-        return Lease(
-            self._client,
-            (settings.operator_namespace, settings.lease_name),
-            settings.identity,
-            LeaseTimes().scaled(self._lease_scale),
-        )
+        return Lease(self._client, (settings.operator_namespace, settings.lease_name), settings.identity)
 
     def _permission(self, verb: str, resource: str, missing: bool) -> None:
         if missing:
@@ -329,8 +305,7 @@ class App:
         self._metrics.api.permission(verb, resource, missing=missing)
 
     def _health(self) -> list[Check]:
-        limit = STUCK_SECONDS * self._scale
-        stuck = ((f"watch-{name}", partial(one.stuck, limit)) for name, one in self._watched.items())
+        stuck = ((f"watch-{name}", partial(one.stuck, STUCK_SECONDS)) for name, one in self._watched.items())
         return [("loop", self._lag.check), *stuck]
 
 
@@ -339,7 +314,7 @@ def _refusal(watched: Sequence[WatchedResource]) -> ApiError | None:
     return next((one.refusal for one in watched if one.refusal is not None), None)
 
 
-async def serve(settings: Settings, scale: float = 1.0) -> None:
+async def serve(settings: Settings) -> None:
     """`caretaker run`."""
     sys.setrecursionlimit(RECURSION_LIMIT)
     # Imported objects are never garbage. Frozen, they are left out of full collections, which block the loop:
@@ -347,4 +322,4 @@ async def serve(settings: Settings, scale: float = 1.0) -> None:
     gc.collect()
     gc.freeze()
     client = await KubeClient.connect(settings.kubeconfig, settings.context, settings.namespace)
-    await App(settings, client, scale).run()
+    await App(settings, client).run()

@@ -125,14 +125,12 @@ class CustomResources:
         kinds: Iterable[KindInfo],
         namespace: str | None,
         on_key: Callable[[Key], None],
-        scale: float = 1.0,
     ) -> None:
         self._client = client
         self._kinds = tuple(kinds)
         self._presence = Presence(client, self._kinds, namespace)
         self._namespace = namespace
         self._on_key = on_key
-        self._absent_seconds = ABSENT_SECONDS * scale
         self._observed: dict[Key, Observed] = {}
         self._stop = threading.Event()
         self._halt: Callable[[], None] = lambda: None  # from any thread: ask the running kopf to end
@@ -177,7 +175,7 @@ class CustomResources:
         """Runs kopf until it ends, and returns why; "" once there are other kinds to watch."""
         ended = self._start(watched)
         # Discovery is asked only while a kind is missing: kopf ends when a CRD is removed.
-        wait = self._absent_seconds if len(watched) < len(self._kinds) else None
+        wait = ABSENT_SECONDS if len(watched) < len(self._kinds) else None
         while not (await asyncio.wait([ended], timeout=wait))[0]:
             if await self._presence.look(watched) not in (None, watched):
                 await self._end(ended)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from caretaker import handlers
 from caretaker.handlers import CustomResources
 from caretaker.kube.client import KubeClient
 from caretaker.registry import DAEMON_TASK, INSTALL_CRDS, S3_AGGREGATED_REFRESH, KindInfo
@@ -28,9 +29,13 @@ pytestmark = pytest.mark.slow
 KINDS = (DAEMON_TASK, S3_AGGREGATED_REFRESH)
 SPECS = {DAEMON_TASK: task(suspend=True), S3_AGGREGATED_REFRESH: refresh(suspend=True)}
 TIMEOUT = 90.0  # seconds
-TIME_SCALE = 0.1
 OURS = "caretaker.handlers"
 Told = Callable[[], list[str]]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "ABSENT_SECONDS", 1.0)
 
 
 class Place:
@@ -55,7 +60,7 @@ class Place:
     async def watching(self, kubeconfig: Path | None = None) -> AsyncIterator[CustomResources]:
         """Both kinds are asked for."""
         async with await KubeClient.connect(str(kubeconfig or self.cluster.kubeconfig)) as client:
-            resources = CustomResources(client, KINDS, None, self._heard.put_nowait, TIME_SCALE)
+            resources = CustomResources(client, KINDS, None, self._heard.put_nowait)
             running = asyncio.create_task(resources.run())
             try:
                 yield resources

@@ -1,6 +1,6 @@
 """DaemonTasks with an ECS target at work: real API server and operator process, doubles of ECS and SQS.
 
-Inputs: the fixtures `cluster`, `aws`, `ecs`. Waits of the operator are scaled: a second of merging is 50 ms.
+Inputs: the fixtures `cluster`, `aws`, `ecs`. Waits of the operator are short: a second of merging is 50 ms.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ PLURAL: Final = "daemontasks"
 TIME_SCALE: Final = 0.05
 SERVICE: Final = "agent"
 NEVER: Final = 86400  # spec.ecs.resyncSeconds: no resync during a test
-SOON: Final = 30  # 1.5 s as scaled
+SOON: Final = 30  # takes 1.5 s
 LOOK_SECONDS: Final = 0.02
 
 

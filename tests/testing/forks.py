@@ -29,6 +29,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any, Final
 
 # What `caretaker run` imports in its first seconds, some of it only then.
@@ -264,7 +265,11 @@ def _main() -> None:
     gc.freeze()  # or the first collection of every fork would copy every page
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is not None:
-        raise SystemExit(importlib.import_module("caretaker.cli").main(request["argv"], request["scale"]))
+        argv, scale = request["argv"], request["scale"]
+        if scale != 1.0:
+            sys.path.append(str(Path(__file__).parents[1]))
+            importlib.import_module("testing.waits").shorten(scale, lease="--no-leader-elect" not in argv)
+        raise SystemExit(importlib.import_module("caretaker.cli").main(argv))
 
 
 if __name__ == "__main__":

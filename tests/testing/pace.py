@@ -1,6 +1,6 @@
 """caretaker's command line at another pace, with a wall clock that is off, or behind, for OperatorProcess.
 
-    python -P pace.py SCALE SKEW LAG run --leader-elect=false
+    python -P pace.py SCALE SKEW LAG run --no-leader-elect
 
 SCALE: factor on the operator's backoffs, floors and, from 0.4 on, Lease times. SKEW: seconds that its wall
 clock is ahead. LAG: seconds after which its writes of status are sent, and after which it gets the events of
@@ -9,9 +9,11 @@ its own watches.
 
 import asyncio
 import contextlib
+import importlib
 import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from caretaker.cli import main
@@ -70,4 +72,8 @@ if __name__ == "__main__":
         time.time = lambda: right() + skew
     if lag:
         fall_behind(lag)
-    raise SystemExit(main(sys.argv[4:], scale))
+    if scale != 1.0:
+        sys.path.append(str(Path(__file__).parents[1]))
+        waits = importlib.import_module("testing.waits")
+        waits.shorten(scale, lease="--no-leader-elect" not in sys.argv)
+    raise SystemExit(main(sys.argv[4:]))

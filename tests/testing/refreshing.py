@@ -111,7 +111,7 @@ class Refreshing:
     """What a test has: `aws` (buckets, queues), `control` of the gateway's double, resources.
 
     The operator may be shared: names begin with `prefix`, and `endpoints` (spec.aws.endpointURLs) lead to
-    this test's own doubles. `scale` is the operator's.
+    this test's own doubles. `scale` is the operator's time_scale.
     """
 
     def __init__(

@@ -75,12 +75,6 @@ def policy(service: str) -> Policy:
     return _POLICIES.get(service, _DEFAULT)
 
 
-def scaled_rate(service: str, scale: float) -> Rate:
-    """Its rate on a time scale: a second takes `scale` real seconds, 1 except in tests."""
-    rate = policy(service).rate
-    return Rate(rate.per_second / scale, rate.burst)
-
-
 def api_name(operation: str) -> str:
     """DescribeInstances for describe_instances. Only a client knows exceptions such as
     DescribeNFSFileShares."""

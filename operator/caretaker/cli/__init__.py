@@ -20,10 +20,9 @@ from caretaker.settings import SettingsError
 _COMMANDS = (run, plan, status, refresh, rerun, resume, logs)
 
 
-def main(argv: Sequence[str] | None = None, scale: float = 1.0) -> int:
-    """The console script `caretaker`. `scale`: factor on the waits of `run`, as of App."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script `caretaker`."""
     args = _parse(argv)
-    args.scale = scale
     try:
         if "resource" in args:
             args.kind, args.name = named(args.resource, args.resource_kinds)

@@ -36,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
     _one_arena()
     faulthandler.enable()  # a crash in a C extension logs where each thread was
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(app.serve(settings, args.scale))
+        runner.run(app.serve(settings))
     return 0
 
 

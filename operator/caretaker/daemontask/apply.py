@@ -50,10 +50,9 @@ class Controls(msgspec.Struct, frozen=True):
 class Applier:
     """Writes what a plan decided, and notes in the task's state what the next plan has to know."""
 
-    def __init__(self, controls: Controls, metrics: DaemonTaskMetrics, scale: float) -> None:
+    def __init__(self, controls: Controls, metrics: DaemonTaskMetrics) -> None:
         self._controls = controls
         self._metrics = metrics
-        self._scale = scale
 
     async def apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
         """Records and intents first, then deletes, then starts; without the records neither. Beside them, the
@@ -61,16 +60,19 @@ class Applier:
         state.pacing, state.absence = snapshot.pacing, snapshot.absence
         state.keep_unrecorded(snapshot.pods, snapshot.nodes)
         gate, rerun_on = snapshot.eligibility_rules.gate, snapshot.task.spec.rerun_on
+        opens = self._controls.gates.open(gate, rerun_on, plan, state)
         outcome: Outcome
-        outcome, (opened, again) = await run_all(
-            (self._apply(snapshot, plan, state), self._controls.gates.open(gate, rerun_on, plan, state))
-        )
+        if plan.opens:
+            outcome, (opened, again) = await run_all((self._apply(snapshot, plan, state), opens))
+        else:  # no request
+            opened, again = await opens
+            outcome = await self._apply(snapshot, plan, state)
         left, now = [node for node in plan.shut if node.name not in opened], time.time()
         return msgspec.structs.replace(
             outcome,
             opened=opened,
-            unopened=state.gates.reported(left, now, self._scale),
-            open_at=now if again else state.gates.wake(left, now, self._scale),
+            unopened=state.gates.reported(left, now),
+            open_at=now if again else state.gates.wake(left, now),
         )
 
     async def _apply(self, snapshot: Snapshot, plan: Plan, state: TaskState) -> Outcome:
@@ -147,12 +149,11 @@ class Applier:
         if not (plan.records or launch.intents or plan.forget or shards.unmarked or decided):
             return plan, None, 0.0
         now = time.time()
-        interval = FLUSH_INTERVAL * self._scale
         # A clock that was set back must not hold it up; while a shard is lost, status would forget that.
-        if not lost and 0 <= now - ledger.flushed < interval:
+        if not lost and 0 <= now - ledger.flushed < FLUSH_INTERVAL:
             if launch.intents:
                 plan = with_launch(msgspec.structs.replace(plan, more=False), starts=(), intents={})
-            return plan, None, ledger.flushed + interval
+            return plan, None, ledger.flushed + FLUSH_INTERVAL
         known = snapshot.ledger.entries
         ended = [entry for name, entry in plan.records.items() if is_new_end(known.get(name), entry)]
         ledger.unstarted.update((entry.node_uid, entry.intent) for entry in launch.intents.values())
@@ -183,14 +184,14 @@ class Applier:
         launch, now = plan.launch, time.monotonic()
         if launch.intents:
             late = len(launch.intents) - len(written.intents)
-            ledger.confirmed = min(now, written.began + INTENT_SECONDS * self._scale)
+            ledger.confirmed = min(now, written.began + INTENT_SECONDS)
             return with_launch(
                 msgspec.structs.replace(plan, more=plan.more or late > 0),
                 intents=written.intents,
                 queued=launch.queued + late,
                 starts=tuple(start for start in launch.starts if start.node_name in written.intents),
             )
-        if launch.starts and now - ledger.confirmed > CONFIRMED_SECONDS / 2 * self._scale:
+        if launch.starts and now - ledger.confirmed > CONFIRMED_SECONDS / 2:
             if not await ledger.loaded.current(start.node_name for start in launch.starts):
                 ledger.loaded.loaded = False
                 raise Conflict("the ledger was written meanwhile")

@@ -77,7 +77,6 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         client: KubeClient,
         watched: WatchHandlers,
         metrics: DaemonTaskMetrics,
-        scale: float = 1.0,
         operator: str = "",
     ) -> None:
         self.unseen: Callable[[], ApiError | None] | None = None  # why nodes or Pods cannot be seen
@@ -85,18 +84,17 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         self._client = client
         self._watched = watched
         self._index = PodIndex(watched.pod_store)
-        self._exclusion = Exclusion(self._index, watched.nodes, watched.on_key, scale)
+        self._exclusion = Exclusion(self._index, watched.nodes, watched.on_key)
         watched.pod_store.subscribe(self._exclusion.pod_changed)
         self._controls = Controls(
-            pods=PodControl(client, watched.pod_store, scale),
-            gates=GateControl(client, watched.node_store, scale),
-            cordons=CordonControl(client, watched.node_store, scale, watched.ended),
-            drains=DrainControl(client, metrics, scale, operator),
+            pods=PodControl(client, watched.pod_store),
+            gates=GateControl(client, watched.node_store),
+            cordons=CordonControl(client, watched.node_store, watched.ended),
+            drains=DrainControl(client, metrics, operator),
         )
-        self._applier = Applier(self._controls, metrics, scale)
-        self._data = DataReader(client, scale)
+        self._applier = Applier(self._controls, metrics)
+        self._data = DataReader(client)
         self._metrics = metrics
-        self._scale = scale
         self._yielding = YieldingLock()
 
     async def forget(self, key: Key) -> None:
@@ -120,7 +118,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         except ApiError as error:
             logger.warning("nodes of %s/%s stay cordoned: %s", key.namespace, key.name, error)
             if self.later is not None:
-                self.later(key, AGAIN * self._scale)
+                self.later(key, AGAIN)
 
     async def stop(self) -> None:
         """Another process may lead from now on."""
@@ -350,8 +348,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
             unreleased=state.drains.unreleased.by_node,
             undeletable=deletions.undeletable,
             unplaced=order.unplaced,
-            absence=state.absence.look(state.ledger.loaded.node_names, self._watched.nodes, now, self._scale),
-            scale=self._scale,
+            absence=state.absence.look(state.ledger.loaded.node_names, self._watched.nodes, now),
             token=uuid.uuid4().hex[:TOKEN],
             unstarted=state.ledger.unstarted,
             allowed=state.bulk.allowed(spec.pod_cost, clock, pacing.turn),

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 CONCURRENCY: Final = 16
 RIGHTS_SECONDS: Final = 300.0  # for which the operator's rights count as known
+AGAIN_SECONDS: Final = 1.0  # until cordons that failed or had no answer are looked at again
 _RIGHTS: Final = (("patch", "nodes", ""), ("list", "pods", ""), ("create", "pods", "eviction"))
 _LACKS: Final = "the operator cannot "
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -47,12 +48,11 @@ class CordonControl:
     """Writes Nodes, and updates their store by the answers of the API server."""
 
     def __init__(
-        self, client: KubeClient, nodes: Store[Node], scale: float, ended: Mapping[str, str] | None = None
+        self, client: KubeClient, nodes: Store[Node], ended: Mapping[str, str] | None = None
     ) -> None:
         self._client = client
         self._nodes = nodes
         self._node_client = NodeClient(client, nodes)
-        self._scale = scale
         self._ended = ended if ended is not None else {}  # WatchHandlers.ended
         self._known = 0.0  # time.monotonic() until which the rights are known to be there
 
@@ -74,7 +74,7 @@ class CordonControl:
         names, now = {start.node_name for start in starts}, time.time()
         await self._settle(state, names)
         if not starts:
-            return now + self._scale if state.drains.cordons.unsure else 0.0
+            return now + AGAIN_SECONDS if state.drains.cordons.unsure else 0.0
         if now < state.drains.cordons.until:
             return state.drains.cordons.until
         if (missing := await self._missing_right()) is not None:
@@ -89,7 +89,7 @@ class CordonControl:
                 await self._cordon(task.metadata, node, state)
 
         await run_all(one(start) for start in starts)
-        return max(state.drains.cordons.until, now + self._scale) if state.drains.cordons.message else 0.0
+        return max(state.drains.cordons.until, now + AGAIN_SECONDS) if state.drains.cordons.message else 0.0
 
     async def denied(self, state: TaskState) -> bool:
         """After a refusal: whether the operator lacks a right to drain. Then its nodes are given back."""
@@ -108,7 +108,7 @@ class CordonControl:
         except ApiError as error:
             if not error.already_exists:  # the name's owner is looked at when the run starts
                 logger.warning("node %s is not cordoned, its Pod is refused: %s", start.node_name, error)
-                state.refused(start.node_uid, error, time.time(), self._scale)
+                state.refused(start.node_uid, error, time.time())
                 return False
         state.pacing.refused_pods.forget(start.node_uid)
         return True
@@ -135,7 +135,7 @@ class CordonControl:
         state.drains.cordons = replace(state.drains.cordons, message="", times=0, until=0.0)
 
     def _not_cordoned(self, state: TaskState, message: str) -> float:
-        until = time.time() + FIRST_WAIT * self._scale
+        until = time.time() + FIRST_WAIT
         state.drains.cordons = replace(
             state.drains.cordons, message=message, times=state.drains.cordons.times + 1, until=until
         )
@@ -176,7 +176,7 @@ class CordonControl:
             if not review.status.allowed:
                 name = f"{resource}/{part}" if part else resource
                 return f'{_LACKS}{verb} resource "{name}" in the whole cluster'
-        self._known = time.monotonic() + RIGHTS_SECONDS * self._scale
+        self._known = time.monotonic() + RIGHTS_SECONDS
         return None
 
     async def release(self, nodes: Sequence[Node], state: TaskState) -> bool:
@@ -192,9 +192,7 @@ class CordonControl:
                 if await self._was_another(node, error):
                     again = True
                 else:
-                    state.drains.unreleased.add(
-                        node.uid, error.message or str(error), time.time(), self._scale
-                    )
+                    state.drains.unreleased.add(node.uid, error.message or str(error), time.time())
                     logger.warning("node %s stays cordoned: %s", node.name, error)
                 return
             state.drains.unreleased.forget(node.uid)

@@ -35,6 +35,8 @@ from caretaker.runtime.tasks import YieldingLock
 logger = logging.getLogger(__name__)
 
 DATA_SECONDS: Final = 30.0  # between two reads of a task
+# For so long a pass may wait for the turn of the first read: no end of a run is recorded meanwhile.
+TURN_SECONDS: Final = 30.0
 # Bytes that count at least: of a read of one object, and of the hash.
 READ: Final = 1024
 HASH: Final = 16 * 1024
@@ -69,9 +71,8 @@ class DataUnavailableError(Exception):
 class DataReader:
     """Reads the data of any task."""
 
-    def __init__(self, client: KubeClient, scale: float = 1.0) -> None:
+    def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._seconds = DATA_SECONDS * scale
         self._whole = asyncio.Semaphore(_WHOLE)
         self._yielding = YieldingLock()  # 100,000 keys take 40 ms
         self._one_hash = asyncio.Lock()  # each takes 4 MiB
@@ -79,7 +80,7 @@ class DataReader:
     async def read(self, task: DaemonTask, cache: DataCache, bulk: Bulk) -> ReferencedData:
         """The data of the task, DATA_SECONDS old at most, or older while its namespace has used up `bulk`.
         It is `cache.last`, too; its `fault` is the text of a DataUnavailableError, or that its turn is far.
-        Raises Postponed where no data is known and the turn comes within DATA_SECONDS, and ApiError when the
+        Raises Postponed where no data is known and the turn comes within TURN_SECONDS, and ApiError when the
         API server does not respond."""
         refs, now = task.spec.data_refs, time.monotonic()
         known = cache.last.refs == refs
@@ -88,16 +89,15 @@ class DataReader:
         if not refs or (known and now < cache.due):
             return cache.last
         if wait := self._wait(cache, len(refs) * READ + (0 if known else HASH), bulk, now):
-            if not known and now + wait - cache.asked <= DATA_SECONDS:
+            if not known and now + wait - cache.asked <= TURN_SECONDS:
                 raise Postponed(wait)
-            # Longer than that no end of a run may wait for its record.
             cache.last, cache.due = cache.last if known else _without(task, cache, _WAITING), now + wait
             return cache.last
         try:
             await self._refresh(task, cache, bulk, known=known)
         except DataUnavailableError as error:
             cache.last = _without(task, cache, str(error))
-        cache.due, cache.turn = now + self._seconds, None
+        cache.due, cache.turn = now + DATA_SECONDS, None
         return cache.last
 
     async def fetch(self, task: DaemonTask, bulk: Bulk | None = None) -> ReferencedData:

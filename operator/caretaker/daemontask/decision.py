@@ -8,6 +8,7 @@ through its `wake`.
 
 import math
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from typing import Final, Literal
 
 import msgspec
@@ -70,7 +71,7 @@ class Deadline(msgspec.Struct, frozen=True):
     passed: bool
 
 
-class DecisionInput(msgspec.Struct, frozen=True):
+class DecisionInput(msgspec.Struct, frozen=True, dict=True):
     """Everything about the task that a node's decision reads. Slots, rollout and drains read parts of it."""
 
     task_uid: str
@@ -84,7 +85,6 @@ class DecisionInput(msgspec.Struct, frozen=True):
     tick: int = 0  # of the schedule, that nodes run for; 0 = of none
     stored: int = 0  # the one before, where `tick` is only being stored; else the same
     awaited: bool = False  # the schedule's first tick is still to come
-    backoff_scale: float = 1.0  # 1 but in tests
     namesakes: Mapping[str, Pod] = {}  # node UID -> live Pod of an earlier task, or node, of its name
     corrupt: Mapping[str, str] = {}  # node name -> why its ledger entry cannot be read
     version: int = 0  # beyond the seqs of nodes in `corrupt`; see Ledger
@@ -99,7 +99,7 @@ class DecisionInput(msgspec.Struct, frozen=True):
     deadline: Deadline | None = None  # of spec.rolloutDeadlineSeconds, while the rollout has one
     soak: int = 0  # spec.canary.soakSeconds, until the canary of the rollout has passed
 
-    @property
+    @cached_property
     def min_success_seconds(self) -> int:
         """How long a node is watched after its success before its slot is free."""
         return max(self.spec.min_success_seconds, self.soak)
@@ -157,7 +157,6 @@ class Basis(msgspec.Struct, frozen=True):
     rerun_nodes: Mapping[str, str]
     tick: int
     waiting_since: float
-    scale: float
     deadline: Deadline | None = None
     soak: int = 0
 
@@ -190,7 +189,9 @@ class DecisionCache:
             return None
         if self._now >= cached.until or len(pods) > 1:
             return None
-        return cached.report if cached.pod is _only(pods) else None
+        # Most nodes of most passes have no Pod: they are spared the call.
+        same = cached.pod is _only(pods) if pods else cached.pod is None
+        return cached.report if same else None
 
     def put(self, pods: Mapping[str, Pod], entry: Entry | None, report: NodeReport) -> None:
         """Remember a report that asks for nothing but a start; others come true and are made anew."""

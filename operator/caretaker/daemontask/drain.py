@@ -37,6 +37,7 @@ NO_RUN: Final = (DRAIN_TIMEOUT, NOT_STARTED)
 FRESH: Final = 30.0  # seconds for which a node counts as empty after a look
 FIRST_WAIT: Final = 5.0  # seconds between two looks at a node, as kubectl drain waits after a refusal
 LONGEST_WAIT: Final = 30.0
+BREAK: Final = 30.0  # seconds by which a look may be late: after that the drain begins anew
 _MESSAGE: Final = 300  # characters of an answer
 _ENDED: Final = ("Succeeded", "Failed")
 _CORDON: Final = Taint(UNSCHEDULABLE, "NoSchedule")
@@ -217,7 +218,7 @@ def continued(drains: Mapping[str, DrainView], report: NodeReport, now: float) -
     if view.run == report.decision.drain:
         return view
     ended = entry is not None and entry.finished_at >= view.first
-    return None if ended or view.empty or now > view.next + LONGEST_WAIT else view
+    return None if ended or view.empty or now > view.next + BREAK else view
 
 
 def drained_first(inputs: DecisionInput, node: Node, ready: Decision, entry: Entry | None) -> Decision:
@@ -235,7 +236,7 @@ def drained_first(inputs: DecisionInput, node: Node, ready: Decision, entry: Ent
     if view is None:
         reason = CORDONED if ready.state == "pending" else ready.reason
         return replace(ready, slot=True, drain=run, reason=reason)
-    if view.empty and inputs.now - view.looked <= FRESH * inputs.backoff_scale:
+    if view.empty and inputs.now - view.looked <= FRESH:
         return replace(ready, slot=True)
     if not (view.empty or view.fault) and view.looked >= view.first + drain.timeout_seconds:
         failure = _Failure(DRAIN_TIMEOUT, view.message, view.first)
@@ -370,11 +371,11 @@ def due(inputs: DecisionInput, reports: Iterable[NodeReport]) -> list[NodeReport
     return [report for _, _, report in sorted(found, key=lambda one: one[:2])]
 
 
-def next_wait(view: DrainView | None, *, moved: bool, scale: float) -> float:
+def next_wait(view: DrainView | None, *, moved: bool) -> float:
     """Seconds until the next look: longer and longer while every eviction is refused."""
     if view is None or moved:
-        return FIRST_WAIT * scale
-    return min((view.next - view.looked) * 1.5, LONGEST_WAIT * scale)
+        return FIRST_WAIT
+    return min((view.next - view.looked) * 1.5, LONGEST_WAIT)
 
 
 def words_of(error: ApiError) -> str:

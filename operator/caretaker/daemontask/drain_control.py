@@ -34,10 +34,12 @@ from caretaker.kube.client import KubeClient
 from caretaker.kube.errors import ApiError, by_admission
 
 CONCURRENCY: Final = 16
-LOOKS: Final = 20  # nodes whose Pods are listed in a second, of all tasks
+LOOKS: Final = 20  # nodes whose Pods are listed within TURN_SECONDS, of all tasks
+TURN_SECONDS: Final = 1.0
 EVICTIONS: Final = 100  # in a pass, of which a node gets its share
 ANSWERS: Final = 600.0  # seconds, or timeoutSeconds: for so long 429 and 5xx to evictions stop the clock
 SECONDS: Final = 5.0  # no eviction of a pass is sent later: the rest of the task waits for the pass
+ASKED_MAX: Final = 60.0  # seconds until the next look, at most, where the API server asks for a later one
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -61,12 +63,9 @@ class _Bound(msgspec.Struct, frozen=True):
 class DrainControl:
     """Lists Pods and creates Evictions."""
 
-    def __init__(
-        self, client: KubeClient, metrics: DaemonTaskMetrics, scale: float, operator: str = ""
-    ) -> None:
+    def __init__(self, client: KubeClient, metrics: DaemonTaskMetrics, operator: str = "") -> None:
         self._client = client
         self._metrics = metrics
-        self._scale = scale
         self._operator = operator  # namespace of its Pods
         self._turn = 0.0  # time.monotonic() from which Pods of nodes may be listed again
 
@@ -84,22 +83,19 @@ class DrainControl:
 
         looked = reports[:LOOKS]
         most = EVICTIONS // max(len(looked), 2)
-        self._turn = clock + self._scale * len(looked) / LOOKS
+        self._turn = clock + TURN_SECONDS * len(looked) / LOOKS
         views = await run_all(one(report) for report in looked)
         state.drains.views.update((report.node.uid, view) for report, view in zip(looked, views, strict=True))
         moments = [view.next for view in state.drains.views.values()]
         if len(reports) > LOOKS:
-            moments.append(time.time() + self._scale)
+            moments.append(time.time() + TURN_SECONDS)
         return Drained(min(moments, default=0.0), any(view.empty for view in views))
 
     async def _look(self, task: DaemonTask, report: NodeReport, state: TaskState, bound: _Bound) -> DrainView:
         """The node as it is now."""
         node, run, now = report.node, report.decision.drain, time.time()
         before = continued(state.drains.views, report, now)
-        view, wait = (
-            DrainView(node.cordon, run, now, now, now),
-            next_wait(before, moved=False, scale=self._scale),
-        )
+        view, wait = DrainView(node.cordon, run, now, now, now), next_wait(before, moved=False)
         if before is not None:
             lost = now - before.looked if before.fault else 0.0
             first = before.first + max(lost, 0.0)
@@ -112,7 +108,7 @@ class DrainControl:
         if before is None:
             view = replace(view, known=frozenset(pod.metadata.uid for pod in pods if pod.tolerates_cordon))
         if found.empty:
-            return replace(view, empty=True, next=now + FIRST_WAIT * self._scale)
+            return replace(view, empty=True, next=now + FIRST_WAIT)
         if found.blocked:
             return replace(view, message=found.blocked, next=now + wait)
         return await self._empty(task, view, before, found, bound)
@@ -130,7 +126,7 @@ class DrainControl:
         view = replace(view, tried=view.tried + len(tried))
         refused = [(pod, error) for pod, error in tried if error is not None]
         moved = len(refused) < len(tried) or not tried
-        next_at = time.time() + next_wait(before, moved=moved, scale=self._scale)
+        next_at = time.time() + next_wait(before, moved=moved)
         if not refused:
             return replace(view, message=message, next=next_at)
         most = max(drain.timeout_seconds, ANSWERS)
@@ -138,7 +134,7 @@ class DrainControl:
             one for one in refused if _is_fault(one[1]) and not (_is_answer(one[1]) and view.stood >= most)
         ]
         pod, first = (faults or refused)[0]
-        next_at = max(next_at, view.looked + min(first.retry_after or 0.0, 60.0) * self._scale)
+        next_at = max(next_at, view.looked + min(first.retry_after or 0.0, ASKED_MAX))
         message = f"Pod {pod.full_name} stays: {words_of(first)}"
         if faults:
             view = replace(view, denied=first.missing_permission is not None)

@@ -71,13 +71,10 @@ class Member(msgspec.Struct):
 class Exclusion:
     """The groups of all namespaces."""
 
-    def __init__(
-        self, index: PodIndex, nodes: Mapping[str, Node], enqueue: Enqueue, scale: float = 1.0
-    ) -> None:
+    def __init__(self, index: PodIndex, nodes: Mapping[str, Node], enqueue: Enqueue) -> None:
         self._index = index
         self._nodes = nodes  # by name
         self._enqueue = enqueue
-        self._scale = scale
         self._tasks: dict[str, dict[Key, Member]] = {}  # by namespace
         self._listed: set[str] = set()  # namespaces all of whose tasks are noted
         self._former: dict[str, str] = {}  # UID -> group, of tasks that are gone
@@ -210,7 +207,7 @@ class Exclusion:
         member = self._tasks.get(key.namespace, {}).get(key)
         if member is None or plan.holding is None:
             return
-        until = now + PATIENCE * self._scale + 1.0
+        until = now + PATIENCE + 1.0
         starts = (*plan.launch.starts, *plan.launch.cordons)
         asked = {start.node_uid for start in starts}  # once more, where an earlier one had no answer either
         member.unsure |= {uid: until for uid in unsure if uid in asked or uid not in member.unsure}
@@ -305,7 +302,7 @@ class Exclusion:
                 continue
             left, freed = left - found, freed and not turn
             other.offered, other.turn = other.offered | found, other.turn or turn
-            other.until = now + OFFER_SECONDS * self._scale
+            other.until = now + OFFER_SECONDS
             self._enqueue(other.key, urgent=True)
 
     def _end_offers(self, member: Member, now: float) -> None:

@@ -42,7 +42,7 @@ def holding(snapshot: Snapshot, nodes: NodeSummary, hold: str) -> Holding:
 
 def _successors(snapshot: Snapshot) -> set[str]:
     """UIDs of nodes with the name of one that is gone, which may be the same machine, and has a live Pod."""
-    left = (pod for uid in snapshot.left_behind() for pod in snapshot.pods[uid].values())
+    left = (pod for uid in snapshot.left_behind for pod in snapshot.pods[uid].values())
     names = {pod.node_name for pod in left if not pod.terminal}
     return {snapshot.nodes[name].uid for name in names if name in snapshot.nodes}
 

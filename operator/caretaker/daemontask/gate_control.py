@@ -32,14 +32,9 @@ class GateControl:
     """Writes Nodes, and updates the store by the answers of the API server."""
 
     def __init__(
-        self,
-        client: KubeClient,
-        nodes: Store[Node],
-        scale: float,
-        clock: Callable[[], float] = time.time,
+        self, client: KubeClient, nodes: Store[Node], clock: Callable[[], float] = time.time
     ) -> None:
         self._node_client = NodeClient(client, nodes)
-        self._scale = scale
         self._clock = clock
 
     async def open(
@@ -67,7 +62,7 @@ class GateControl:
             return False
 
         others = await run_all(one(node) for node in plan.opens)
-        state.gates = state.gates.after(plan.shut, opened, errors, self._clock(), self._scale)
+        state.gates = state.gates.after(plan.shut, opened, errors, self._clock())
         return frozenset(opened.values()), any(others)
 
     async def _was_another(self, node: Node, error: ApiError) -> bool:

@@ -62,7 +62,6 @@ class GatePacing(msgspec.Struct, frozen=True):
         opened: Collection[str],
         errors: Mapping[str, ApiError],
         now: float,
-        scale: float = 1.0,
     ) -> "GatePacing":
         """Once some of the nodes that are to be opened were tried: the UIDs of the open ones, and the
         errors of others. Refusals of all other nodes are forgotten."""
@@ -78,21 +77,21 @@ class GatePacing(msgspec.Struct, frozen=True):
         vain = retried & errors.keys()
         if vain:
             width = RETRIES
-            retry_at = now + RETRY_PAUSE * scale if len(vain) >= RETRIES else 0.0
+            retry_at = now + RETRY_PAUSE if len(vain) >= RETRIES else 0.0
         missing = [error for error in errors.values() if error.missing_permission is not None]
         for uid, error in errors.items():
             if uid in left and error.missing_permission is None:
-                refused[uid] = _refusal(self.refused.get(uid), error, now, scale)
+                refused[uid] = _refusal(self.refused.get(uid), error, now)
         if missing:
             right, tries = missing[0].message, self.tries + 1
         elif opened or any(not error.transient for error in errors.values()):
             right, tries = "", 0
         else:
             right, tries = self.right, self.tries + (1 if self.right and errors else 0)
-        until = self.until if tries == self.tries else now + _wait(tries, RIGHT_MAX, scale)
+        until = self.until if tries == self.tries else now + _wait(tries, RIGHT_MAX)
         return GatePacing(refused, right, tries, until if right else 0.0, width, retry_at)
 
-    def reported(self, shut: Collection[Node], now: float, scale: float = 1.0) -> dict[str, str]:
+    def reported(self, shut: Collection[Node], now: float) -> dict[str, str]:
         """Why nodes keep the taint, by name, of those for which a person may have to act."""
         if self.right:
             return {node.name: self.right for node in shut}
@@ -100,33 +99,33 @@ class GatePacing(msgspec.Struct, frozen=True):
             node.name: known.message
             for node in shut
             if (known := self.refused.get(node.uid)) is not None
-            and not (known.brief and now - known.since < BRIEF_SECONDS * scale)
+            and not (known.brief and now - known.since < BRIEF_SECONDS)
         }
 
-    def wake(self, shut: Collection[Node], now: float, scale: float = 1.0) -> float:
+    def wake(self, shut: Collection[Node], now: float) -> float:
         """When the first of them is to be tried; 0 = there are none."""
         if self.right:
             return self.until if shut else 0.0
-        return min((self._next(node.uid, now, scale) for node in shut), default=0.0)
+        return min((self._next(node.uid, now) for node in shut), default=0.0)
 
-    def _next(self, uid: str, now: float, scale: float) -> float:
+    def _next(self, uid: str, now: float) -> float:
         known = self.refused.get(uid)
         if known is None:
-            return now + BASE * scale  # the pass did not come to it
+            return now + BASE  # the pass did not come to it
         return known.until if known.brief else max(known.until, self.retry_at)
 
 
-def _refusal(before: Refusal | None, error: ApiError, now: float, scale: float) -> Refusal:
+def _refusal(before: Refusal | None, error: ApiError, now: float) -> Refusal:
     brief = error.transient or (error.status in (409, 422) and not by_admission(error))
-    asked = min(error.retry_after or 0.0, MAX) * scale
+    asked = min(error.retry_after or 0.0, MAX)
     if brief and before is not None and not before.brief:  # it does not end the earlier refusal
-        return msgspec.structs.replace(before, until=now + max(BRIEF_MAX * scale, asked))
+        return msgspec.structs.replace(before, until=now + max(BRIEF_MAX, asked))
     since, times = now, 1
     if before is not None and before.brief == brief:
         since, times = min(before.since, now), before.times + 1  # the clock may have been set back
-    wait = max(_wait(times, BRIEF_MAX if brief else MAX, scale), asked)
+    wait = max(_wait(times, BRIEF_MAX if brief else MAX), asked)
     return Refusal(error.message or str(error), since, now + wait, times, brief)
 
 
-def _wait(times: int, most: float, scale: float) -> float:
-    return min(BASE * 2.0 ** min(max(times - 1, 0), 16), most) * scale
+def _wait(times: int, most: float) -> float:
+    return min(BASE * 2.0 ** min(max(times - 1, 0), 16), most)

@@ -126,22 +126,22 @@ def is_open(entry: Entry) -> bool:
     return bool(entry.intent) and not entry.finished_at
 
 
-def expected_until(entry: Entry, scale: float) -> float:
+def expected_until(entry: Entry) -> float:
     """When the Pod of an intent that cannot be seen counts as gone. Entries hold whole seconds."""
-    return entry.started_at + PATIENCE * scale + 1.0
+    return entry.started_at + PATIENCE + 1.0
 
 
-def is_expected(entry: Entry, now: float, scale: float) -> bool:
+def is_expected(entry: Entry, now: float) -> bool:
     """Whether the Pod of this intent may still show up. A clock that was set back prolongs it by little."""
-    return is_open(entry) and abs(now - entry.started_at) < PATIENCE * scale + 1.0
+    return is_open(entry) and abs(now - entry.started_at) < PATIENCE + 1.0
 
 
-def concluded(spec: Spec, entry: Entry, unstarted: str, now: float, scale: float) -> Entry:
+def concluded(spec: Spec, entry: Entry, unstarted: str, now: float) -> Entry:
     """The consequence of an intent without a visible Pod. `unstarted`: the token of the node's intent that
     this process knows to have run nothing, if any."""
     if entry.intent == unstarted:
         return withdrawn(entry)
-    if not is_open(entry) or is_expected(entry, now, scale):
+    if not is_open(entry) or is_expected(entry, now):
         return entry
     if not spec.at_most_once:
         return withdrawn(entry)  # the task was changed to AtLeastOnce
@@ -189,9 +189,9 @@ def pod_of(task: WireMeta, entry: Entry) -> str:
     return pod_name(task.name, task.uid, entry.node_uid, entry.pod_seq or entry.seq)
 
 
-def quiet_from(entry: Entry, scale: float) -> float:
+def quiet_from(entry: Entry) -> float:
     """When no create can be under way any more that was unknown to the writer of this entry."""
-    return entry.finished_at + PATIENCE * scale + 1.0
+    return entry.finished_at + PATIENCE + 1.0
 
 
 def given_up(entries: Mapping[str, Entry], records: Mapping[str, Entry]) -> list[str]:

@@ -155,7 +155,7 @@ def _unended(inputs: DecisionInput, node: Node, live: list[Pod], entry: Entry | 
         return None
     elif entry.intent:
         token = inputs.unstarted.get(node.uid, "")
-        settled = intents.concluded(inputs.spec, entry, token, inputs.now, inputs.backoff_scale)
+        settled = intents.concluded(inputs.spec, entry, token, inputs.now)
     else:
         settled = intents.kept_from_repeating(inputs.spec, entry)
     if settled is not entry or (entry is not None and intents.is_open(entry)):
@@ -171,9 +171,9 @@ def _excluded(eligibility: Eligibility) -> Decision | None:
 
 def _expected(inputs: DecisionInput, entry: Entry | None) -> Decision | None:
     """A run whose Pod is still to be seen: another pass, or another operator, may be creating it."""
-    if entry is None or not intents.is_expected(entry, inputs.now, inputs.backoff_scale):
+    if entry is None or not intents.is_expected(entry, inputs.now):
         return None
-    wake = intents.expected_until(entry, inputs.backoff_scale)
+    wake = intents.expected_until(entry)
     return Decision("active", "Starting", since=float(entry.started_at), slot=True, wake=wake)
 
 
@@ -239,7 +239,8 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
     trigger, nonce = trigger_of(inputs, node, entry), nonce_of(inputs, node, entry)
     again = entry if entry is not None and is_retry(inputs, entry, trigger) else None
     if eligibility.kind == "blocked":
-        return replace(_blocked(inputs, eligibility, again), overdue=is_cut_off(inputs, node, entry, trigger))
+        blocked = _blocked(inputs, eligibility, again)
+        return replace(blocked, overdue=True) if is_cut_off(inputs, node, entry, trigger) else blocked
     if (before := inputs.namesakes.get(node.uid)) is not None:
         what = "node" if before.owner_uid == inputs.task_uid else "task"
         message = f"waiting for Pod {before.name} of an earlier {what} of this name to go"
@@ -285,6 +286,8 @@ def _outside(inputs: DecisionInput, node: Node, entry: Entry | None, trigger: st
     """A node whose first rollout has not begun, or whose rollout is over."""
     if inputs.awaited and entry is None and not nonce_of(inputs, node, entry):
         return Decision("pending", Reason.AWAITING_SCHEDULE)
+    if inputs.deadline is None:
+        return None
     return cut_off(entry) if is_cut_off(inputs, node, entry, trigger) else None
 
 
@@ -364,9 +367,9 @@ def _not_before(inputs: DecisionInput, node: Node, entry: Entry | None, trigger:
     """When the next attempt may start: 10 s doubling to 10 min after the last one ended (batch/v1 Job)."""
     vanished = inputs.vanished.get(node.uid, 0.0)
     if entry is not None and intents.was_unreadable(entry):
-        return max(vanished, intents.quiet_from(entry, inputs.backoff_scale))
+        return max(vanished, intents.quiet_from(entry))
     if entry is None or trigger != "Retry":
         return vanished
     tries = entry.rejections or entry.attempts + entry.disruptions
-    wait = min(BACKOFF_BASE * 2.0 ** min(max(tries - 1, 0), 16), BACKOFF_MAX) * inputs.backoff_scale
+    wait = min(BACKOFF_BASE * 2.0 ** min(max(tries - 1, 0), 16), BACKOFF_MAX)
     return max(vanished, entry.finished_at + wait)

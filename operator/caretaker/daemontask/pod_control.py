@@ -47,10 +47,9 @@ LABEL_LOST_SECONDS: Final = 60.0
 class PodControl:
     """Writes Pods, and updates the store by the answers of the API server."""
 
-    def __init__(self, client: KubeClient, pods: Store[Pod], scale: float) -> None:
+    def __init__(self, client: KubeClient, pods: Store[Pod]) -> None:
         self._client = client
         self._pods = pods
-        self._scale = scale
         self._yielding = YieldingLock()
 
     # ------------------------------------------------------------------ create
@@ -67,7 +66,7 @@ class PodControl:
         if not left:
             return [], True
         creation.refusal, creation.again = None, False
-        until = state.ledger.confirmed + CONFIRMED_SECONDS * self._scale
+        until = state.ledger.confirmed + CONFIRMED_SECONDS
         async with self._yielding:
             encoder = PodEncoder(task.metadata, task.spec, revision)
         most = max(min(CREATE_CONCURRENCY, CREATE_BYTES // encoder.size), 1)
@@ -127,7 +126,7 @@ class PodControl:
                 adopted = await self._adopt(meta, start, state, token)
                 state.creation.unsure.pop(start.node_uid, None)
                 return adopted
-            state.refused(start.node_uid, error, time.time(), self._scale)
+            state.refused(start.node_uid, error, time.time())
             if _made_nothing(error):
                 ledger.not_started(start.node_uid, token)
             else:
@@ -157,7 +156,7 @@ class PodControl:
                 # A user took its label to set it aside: the node waits, nothing else does.
                 creation.conflicts[name] = start.node_uid
                 creation.unlabelled.add(name)
-                state.deletions.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS * self._scale
+                state.deletions.not_before[start.node_uid] = time.time() + LABEL_LOST_SECONDS
                 logger.warning("Pod %s has lost its labels; its node waits until it is gone", name)
                 return False
             return not (pod.terminal or pod.deletion)
@@ -291,7 +290,10 @@ def _path(namespace: str, name: str) -> str:
 
 async def run_all(awaitables: Iterable[Any]) -> list[Any]:
     """Waits for all, then raises the first error: nothing is left running behind a failed pass."""
-    results = await asyncio.gather(*awaitables, return_exceptions=True)
+    every = list(awaitables)
+    if not every:  # most passes have nothing to do: spare them a turn of the event loop
+        return []
+    results = await asyncio.gather(*every, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result

@@ -49,22 +49,22 @@ class RefusedPods:
         """Node UID -> refusal."""
         return self._by_node
 
-    def add(self, node_uid: str, message: str, now: float, scale: float = 1.0) -> bool:
+    def add(self, node_uid: str, message: str, now: float) -> bool:
         """The API server created no Pod for this node. Returns whether that is the task's concern."""
         before, for_all = self._by_node.get(node_uid), self.of_all
         times = before.times + 1 if before is not None else 1
         since = before.since if before is not None else now
-        self._by_node[node_uid] = RefusedPod(message, since, now + _wait(times, scale), times)
+        self._by_node[node_uid] = RefusedPod(message, since, now + _wait(times), times)
         self._row.add(node_uid)
         if self.of_all and (
             before is None or not for_all
         ):  # a node that was refused before says nothing of the others
-            self._next_try(now, scale)
+            self._next_try(now)
         return self.of_all
 
-    def _next_try(self, now: float, scale: float) -> None:
+    def _next_try(self, now: float) -> None:
         self._tries += 1
-        self._until = now + _wait(self._tries, scale)
+        self._until = now + _wait(self._tries)
 
     def created(self, node_uid: str) -> bool:
         """The API server created a Pod for this node. Returns whether that releases other nodes."""
@@ -92,5 +92,5 @@ class Pacing(msgspec.Struct):
     refused_pods: RefusedPods = msgspec.field(default_factory=RefusedPods)
 
 
-def _wait(times: int, scale: float) -> float:
-    return min(BACKOFF_BASE * 2.0 ** min(times - 1, 16), BACKOFF_MAX) * scale
+def _wait(times: int) -> float:
+    return min(BACKOFF_BASE * 2.0 ** min(times - 1, 16), BACKOFF_MAX)

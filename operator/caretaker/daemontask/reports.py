@@ -50,19 +50,20 @@ def reports(
         inputs.drains,
         inputs.held,
     )
-    special = inputs.unplaced.union(*tables, inputs.unsure)
-    others = snapshot.dependencies
+    special, corrupt, cached = inputs.unplaced.union(*tables, inputs.unsure), inputs.corrupt, cache.get
+    others, ordered = snapshot.dependencies, bool(snapshot.dependencies.each)
     pods_of, entries, lost = snapshot.pods.get, snapshot.ledger.entries, bool(snapshot.ledger.lost)
     for name, node in snapshot.nodes.items():
         entry, pods = entries.get(name), pods_of(node.uid) or NO_PODS
-        plain = node.uid not in special and name not in inputs.corrupt
-        report = cache.get(node, pods, entry) if plain else None
+        plain = node.uid not in special and name not in corrupt
+        report = cached(node, pods, entry) if plain else None
         if report is None:
             report = _decided(snapshot, inputs, node, pods, entry)
             if plain:
                 cache.put(pods, entry, report)
-        report = (_assumed(snapshot, requests, inputs, report) if lost else None) or report
-        yield in_order(others, inputs, report) if others.each else report
+        if lost:
+            report = _assumed(snapshot, requests, inputs, report) or report
+        yield in_order(others, inputs, report) if ordered else report
 
 
 def _assumed(
@@ -98,7 +99,6 @@ def _decision_cache(snapshot: Snapshot, inputs: DecisionInput) -> DecisionCache:
         rerun_nodes=inputs.rerun_nodes,
         tick=inputs.tick,
         waiting_since=inputs.waiting_since,
-        scale=snapshot.scale,
         deadline=inputs.deadline,
         soak=inputs.soak,
     )
@@ -110,7 +110,7 @@ def _decided(
     snapshot: Snapshot, inputs: DecisionInput, node: Node, pods: Mapping[str, Pod], entry: Entry | None
 ) -> NodeReport:
     decision = decide(inputs, node, snapshot.eligibility_rules.check(node), pods, entry)
-    if any(pod.uid in snapshot.undeletable for pod in decision.delete):
+    if decision.delete and any(pod.uid in snapshot.undeletable for pod in decision.delete):
         # Its deletion was refused when it was last tried; it is tried again.
         decision = msgspec.structs.replace(decision, slot=True)
     if decision.record is not None:  # an entry that is still to be written keeps its Pods
@@ -123,7 +123,7 @@ def _decided(
         ended = msgspec.structs.replace(before, seq=entry.ended) if before is not None else None
     if not pods or ended is None:
         return NodeReport(node, decision, entry)
-    floor = snapshot.ledger.since.get(node.name, snapshot.now) + TTL_FLOOR * snapshot.scale
+    floor = snapshot.ledger.since.get(node.name, snapshot.now) + TTL_FLOOR
     gone, due = expired(snapshot.task.spec, ended, pods, floor, snapshot.now)
     return NodeReport(node, decision, entry, tuple(gone), due)
 
@@ -145,7 +145,6 @@ def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> Decision
         tick=ticks.stored(snapshot.task),
         stored=ticks.stored(snapshot.task),
         awaited=ticks.awaited(snapshot.task),
-        backoff_scale=snapshot.scale,
         corrupt=snapshot.ledger.corrupt,
         version=snapshot.ledger.version,
         unstarted=snapshot.unstarted,
@@ -163,7 +162,7 @@ def _predecessors(snapshot: Snapshot) -> dict[str, Pod]:
     """Node UID -> live Pod on the node of this name that it replaced: the same machine, perhaps, and _orphans
     has it deleted."""
     found: dict[str, Pod] = {}
-    for node_uid in snapshot.left_behind():
+    for node_uid in snapshot.left_behind:
         for pod in snapshot.pods[node_uid].values():
             if not pod.terminal and pod.node_name in snapshot.nodes:
                 found[snapshot.nodes[pod.node_name].uid] = pod

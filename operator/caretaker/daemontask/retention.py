@@ -27,14 +27,12 @@ class Absence(msgspec.Struct, frozen=True):
     since: Mapping[str, float] = {}
     due: tuple[str, ...] = ()
 
-    def look(
-        self, recorded: Iterable[str], nodes: Mapping[str, Node], now: float, scale: float = 1.0
-    ) -> "Absence":
+    def look(self, recorded: Iterable[str], nodes: Mapping[str, Node], now: float) -> "Absence":
         """Those that are gone now. Looked at once in ABSENCE_CHECK seconds, never on an event."""
-        if now < self.checked + ABSENCE_CHECK * scale:
+        if now < self.checked + ABSENCE_CHECK:
             return msgspec.structs.replace(self, due=())
         since = {name: self.since.get(name, now) for name in recorded if name not in nodes}
-        return Absence(now, since, tuple(name for name, at in since.items() if now - at >= ABSENCE * scale))
+        return Absence(now, since, tuple(name for name, at in since.items() if now - at >= ABSENCE))
 
 
 def expired(

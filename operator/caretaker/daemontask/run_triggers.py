@@ -35,7 +35,8 @@ def trigger_of(inputs: DecisionInput, node: Node, entry: Entry | None) -> str:
         return "NewNode"
     if nonce_of(inputs, node, entry) != entry.nonce:
         return "Rerun"
-    if change := change_of(inputs.spec.rerun_on, entry.revision, inputs.revision):
+    differs = entry.revision != inputs.revision
+    if differs and (change := change_of(inputs.spec.rerun_on, entry.revision, inputs.revision)):
         return change
     if inputs.tick and entry.tick != inputs.tick:
         return "Schedule"

@@ -1,6 +1,7 @@
 """The snapshot of a pass: the input of a plan. Pure data."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -18,7 +19,7 @@ from caretaker.daemontask.refused_pods import Pacing, RefusedPod
 from caretaker.daemontask.retention import Absence
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True, dict=True):
     """Everything a plan reads, gathered before it."""
 
     task: DaemonTask
@@ -45,7 +46,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     undeletable: frozenset[str] = frozenset()  # UIDs of live Pods whose last deletion was refused
     unplaced: frozenset[str] = frozenset()  # UIDs of nodes with no Pod placed since one was given up
     absence: Absence = Absence()
-    scale: float = 1.0  # of backoffs and floors; 1 but in tests
     namesakes: Mapping[str, Pod] = {}  # node UID -> live Pod of an earlier task of the same name
     token: str = ""  # of the intents that this pass writes: no other pass has it
     unstarted: Mapping[str, str] = {}  # node UID -> token of an intent that is known to have run nothing
@@ -59,6 +59,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     awaited: bool = False  # other tasks depend on this one
     decision_cache: DecisionCache | None = None  # of the last plans; None: ask every node
 
+    @cached_property
     def left_behind(self) -> list[str]:
         """UIDs of nodes that are gone and have Pods, in the order of `pods`."""
         if not self.pods:

@@ -181,11 +181,11 @@ class TaskState:
         """Of the Pods that ended and are gone, keep those that still count."""
         self.deletions.ended = self._unrecorded(pods, nodes)
 
-    def refused(self, node_uid: str, error: ApiError, now: float, scale: float) -> None:
+    def refused(self, node_uid: str, error: ApiError, now: float) -> None:
         """A Pod was not created. Its node goes behind the others; where they will fare alike, all wait."""
         self.order.deprioritised[node_uid] = now
         message = error.message or str(error)
-        if is_of_one_node(error) and not self.pacing.refused_pods.add(node_uid, message, now, scale):
+        if is_of_one_node(error) and not self.pacing.refused_pods.add(node_uid, message, now):
             self.creation.again = True
             return
         reason = Reason.PERMISSION_DENIED if error.missing_permission else Reason.POD_CREATION_REFUSED
@@ -208,7 +208,7 @@ class TaskState:
         of = self.creation
         of.conflicts = {name: uid for name, uid in of.conflicts.items() if uid not in nodes}
 
-    def pod_gone(self, pod: Pod, now: float, scale: float) -> None:
+    def pod_gone(self, pod: Pod, now: float) -> None:
         """A Pod was deleted. If it was not by us and had not finished: once is retried at once, repeated
         deletions back off, or two controllers would keep each other busy. If it had, its end still counts."""
         of = self.deletions
@@ -222,7 +222,7 @@ class TaskState:
         of.vanished[pod.node_uid] = times
         if len(times) > 1:
             wait = min(BACKOFF_BASE * 2.0 ** min(len(times) - 2, 16), BACKOFF_MAX)
-            of.not_before[pod.node_uid] = now + wait * scale
+            of.not_before[pod.node_uid] = now + wait
 
     def pod_ended(self, pod: Pod) -> None:
         """A Pod that had ended is being deleted, or was. Where the Pod was seen to end before the request to

@@ -44,7 +44,6 @@ class WatchHandlers:
         nodes: Store[Node],
         pods: Store[Pod],
         on_key: Enqueue,
-        scale: float = 1.0,
         namespace: str = "",
     ) -> None:
         self.nodes: dict[str, Node] = {}
@@ -54,7 +53,6 @@ class WatchHandlers:
         self.task_states = TaskStates()
         self.order = TaskOrder(self._order_changed)
         self.on_key = on_key
-        self._scale = scale
         self._namespace = namespace  # the one that the operator works in; "" = all
         nodes.subscribe(self._node_changed)
         pods.subscribe(self._pod_changed)
@@ -135,7 +133,7 @@ class WatchHandlers:
             self.on_key(key)  # of an earlier task of this name: a node may wait for it
             return
         if new is None:
-            state.pod_gone(pod, time.time(), self._scale)
+            state.pod_gone(pod, time.time())
         elif old is not None and old.terminal and new.deletion and not old.deletion:
             state.pod_ended(old)
         changed = old is None or new is None or _view(state, old) != _view(state, new)
@@ -155,7 +153,7 @@ class WatchHandlers:
         placed would double those of a rollout."""
         if (bool(old.node_name), old.phase) == (bool(new.node_name), new.phase):
             return False
-        return new.node_uid in state.order.unplaced or time.time() - new.created >= SLOW * self._scale
+        return new.node_uid in state.order.unplaced or time.time() - new.created >= SLOW
 
 
 def _conditions(node: Node | None) -> tuple[NodeCondition, ...]:

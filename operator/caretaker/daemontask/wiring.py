@@ -71,14 +71,13 @@ class Targets(DaemonTaskKind):
 
 def make(context: Context) -> Targets:
     """The kind, with its handlers subscribed to the stores."""
-    scale = context.scale
     metrics = DaemonTaskMetrics(context.metrics.registry)
     nodes, pods, namespace = context.store(NODES), context.store(PODS), context.settings.namespace or ""
-    watched = WatchHandlers(nodes, pods, context.queue.add, scale, namespace)
-    kind = Targets(context.client, watched, metrics, scale, context.settings.operator_namespace)
+    watched = WatchHandlers(nodes, pods, context.queue.add, namespace)
+    kind = Targets(context.client, watched, metrics, context.settings.operator_namespace)
     kind.unseen = context.unseen
     kind.later = context.queue.add_after
-    kind.ecs = EcsTarget(context.aws, context.settings.aws_grants, metrics, context.queue.add, scale)
+    kind.ecs = EcsTarget(context.aws, context.settings.aws_grants, metrics, context.queue.add)
     return kind
 
 

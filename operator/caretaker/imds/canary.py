@@ -33,7 +33,7 @@ from caretaker.imds.change_attempts import ChangeAttempt, refused
 from caretaker.imds.change_state import BACK, ChangeState, carried, change_state, gave_back, runs, unready
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
-from caretaker.imds.enforce_input import FRESH_SECONDS, WATCH_SECONDS, CheckedInstance, EnforceInput, Group
+from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, Group
 from caretaker.imds.passed import ToCome, held_by_others, passed_changes, still_wanted
 from caretaker.imds.soak import harm, heard, soak, soaked_at, watched_until
 
@@ -212,7 +212,7 @@ class _Step:
         if not one.unready or checked is None or checked.ready:
             return False
         inputs = self._inputs
-        return inputs.wall - (parse_time(one.at) or 0.0) > inputs.pending_timeout * inputs.tick
+        return inputs.wall - (parse_time(one.at) or 0.0) > inputs.pending_timeout
 
     def _updated(self, one: ChangedInstance, state: ChangeState) -> ChangedInstance:
         """The current state; `at` becomes the time at which the Node was first seen NotReady."""
@@ -382,7 +382,7 @@ class _Step:
         return state in BACK and not self._is_early(one, self._instances[one.instance])
 
 
-def _is_fresh(one: CheckedInstance, inputs: EnforceInput, seconds: float = FRESH_SECONDS) -> bool:
+def _is_fresh(one: CheckedInstance, inputs: EnforceInput, seconds: float | None = None) -> bool:
     return one.observed is not None and inputs.fresh(one.observed, seconds)
 
 

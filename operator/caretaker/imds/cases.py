@@ -44,7 +44,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     def due(self, inputs: EnforceInput) -> float:
         """Seconds until its call may be made: after its backoff, and a reading that confirms its group."""
         later, since = self.attempt.not_before - inputs.now, inputs.ungrouped_at(self.checked)
-        return max(later, (since - inputs.fresh_since) / inputs.tick + OWN_SECONDS) if since else later
+        return max(later, since - inputs.fresh_since + OWN_SECONDS) if since else later
 
     def changes_now(self, inputs: EnforceInput) -> bool:
         """Whether a call is to be made, now or after its backoff. A pending change is sent once more, after

@@ -43,6 +43,8 @@ from caretaker.runtime.controller import Conflict, Kind, Next, Retry, Subject
 from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
 
+# Until the next read of EC2, of CloudWatch or of a probe, at least.
+LEAST_SECONDS: Final = 1.0
 # Until a region that could not be asked is tried again.
 AGAIN_SECONDS: Final = 15.0
 # Between two reads of a running probe: at first, and after minutes. A Pod that cannot start never ends.
@@ -69,7 +71,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 class ControllerOptions(msgspec.Struct, frozen=True):
     """The process's settings. `changes`: EC2's bucket; `namespace`: the operator's; `watched`: that of the
-    DaemonTasks that run, None = all; `daemontasks`: any run; `cluster`: as set; `scale`: for tests."""
+    DaemonTasks that run, None = all; `daemontasks`: any run; `cluster`: as set."""
 
     grants: Grants
     namespace: str
@@ -79,7 +81,6 @@ class ControllerOptions(msgspec.Struct, frozen=True):
     instance_identity: bool = False
     cluster: str = ""
     probe_image: str = ""
-    scale: float = 1.0
 
 
 class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
@@ -99,20 +100,18 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         self._client = client
         self._options = options
         self._watched = watched
-        self._scale = scale = options.scale
         self.unseen: Callable[[], ApiError | None] = lambda: None  # why the nodes cannot be seen
         self._metrics = metrics
-        self._inventory = Inventory(lambda target: read_only(aws.ec2(target)), scale, options.cluster)
+        self._inventory = Inventory(lambda target: read_only(aws.ec2(target)), options.cluster)
         provider = LaunchTemplateProvider(
             lambda target: read_only(aws.ec2(target)),
             lambda target: read_only(aws.autoscaling(target)),
             client,
-            scale,
         )
         self._reader = PolicyReader(self._inventory, provider)
         no_probe = unserved(options.daemontasks, options.watched, options.namespace)
         self._prober = Prober(client, options.namespace, options.probe_image, no_probe)
-        self._gates = TokenGates(lambda target: read_only(aws.cloudwatch(target)), metrics, scale)
+        self._gates = TokenGates(lambda target: read_only(aws.cloudwatch(target)), metrics)
         self._waiting: dict[Key, float] = {}  # for a probe, since when
         self._modifier = InstanceModifier(
             aws.ec2_writer,
@@ -201,8 +200,8 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
             asked.nodes_per_group,
             asked.expect,
             asked.max_latency_milliseconds,
-            mine.interval * self._scale,
-            RETRY_SECONDS * self._scale,
+            mine.interval,
+            RETRY_SECONDS,
         )
         return msgspec.structs.replace(
             found,
@@ -340,25 +339,25 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         """When EC2 is to be asked for all again, or when something that Enforce waits for is due."""
         if snapshot.plan_input is None:
             return Next()
-        delays = [max(snapshot.status_input.read.resync * self._scale - snapshot.age, 1.0 * self._scale)]
+        delays = [max(snapshot.status_input.read.resync - snapshot.age, LEAST_SECONDS)]
         if snapshot.status_input.problems or snapshot.status_input.source_problems:
-            delays = [AGAIN_SECONDS * self._scale]
+            delays = [AGAIN_SECONDS]
         if snapshot.gate_wake is not None:
-            delays.append(max(snapshot.gate_wake, 1.0 * self._scale))
+            delays.append(max(snapshot.gate_wake, LEAST_SECONDS))
         if snapshot.lost:
-            delays.append(LOST_SECONDS * self._scale)
+            delays.append(LOST_SECONDS)
         if plan.enforced is not None and plan.enforced.wake is not None:
-            delays.append(plan.enforced.wake * self._scale)
+            delays.append(plan.enforced.wake)
         if outcome or snapshot.status_input.probe_problem:
-            delays.append(AGAIN_SECONDS * self._scale)
+            delays.append(AGAIN_SECONDS)
         elif plan.verified is not None and plan.verified.waiting:
             delays.append(self._probe_delay(snapshot))
         else:
             self._waiting.pop(self._key(snapshot), None)
             if plan.verified is not None and plan.verified.wake is not None:
-                delays.append(max(plan.verified.wake, 1.0 * self._scale))
+                delays.append(max(plan.verified.wake, LEAST_SECONDS))
         if (state := snapshot.policy_state) is not None and state.permission.dry_runs.stopped is not None:
-            delays.append(AGAIN_SECONDS * self._scale)
+            delays.append(AGAIN_SECONDS)
         return Next(delay=min(delays))
 
     def _probe_delay(self, snapshot: Snapshot) -> float:
@@ -366,4 +365,4 @@ class IMDSPolicyKind(Kind[Snapshot, Plan, str]):
         now = time.monotonic()
         waited = now - self._waiting.setdefault(self._key(snapshot), now)
         first, most = PROBE_SECONDS
-        return min(max(waited / 4, first * self._scale), most * self._scale)
+        return min(max(waited / 4, first), most)

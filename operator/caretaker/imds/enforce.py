@@ -26,7 +26,7 @@ from caretaker.imds.drift import change_of
 from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, Held, recorded
 from caretaker.imds.passed import held_by_others
 from caretaker.imds.safety_checks import Blocked
-from caretaker.imds.soak import awaits, floor, soak, soaked_at, watched_until
+from caretaker.imds.soak import awaits, floor_minutes, soak, soaked_at, watched_until
 
 AHEAD: Final = 200  # instances that one call reads
 # Between two passes while changes are left: each pass may write status.
@@ -34,6 +34,7 @@ PASS_SECONDS: Final = 3.0
 POLL_SECONDS: Final = 3.0
 # Between two passes without an eligible canary: a Node that becomes Ready starts no pass.
 READY_SECONDS: Final = 15.0
+SOON_SECONDS: Final = 0.1  # the shortest time between two passes
 
 
 class Enforced(msgspec.Struct, frozen=True):
@@ -333,8 +334,8 @@ def _until(canary: GroupCanary, inputs: EnforceInput) -> str:
         return f"has soaked, and waits for {awaits(canary, inputs)}"
     why = ""
     if soak(canary.changes, inputs) > inputs.canary_soak:
-        minutes = floor(canary.changes) / 60
-        why = f" (a closing change soaks at least {minutes:g} min: clients cache credentials)"
+        minutes = floor_minutes(canary.changes)
+        why = f" (a closing change soaks at least {minutes} min: clients cache credentials)"
     return f"soaks until {format_time(end)}{why}, then the remaining instances are changed"
 
 
@@ -343,7 +344,7 @@ def _wake(
 ) -> float | None:
     """Seconds until the next pass if no event comes before."""
     if base.ahead:
-        return 0.1
+        return SOON_SECONDS
     record = choice.record
     running = any(one.phase != "Failed" for one in record.canaries.values())
     hold = base.hold and not (base.phase == Reason.NOT_PROBEABLE and running)
@@ -364,14 +365,14 @@ def _wake(
     watches = (
         watched_until(one, group.changes, inputs) for group in record.changed for one in group.instances
     )
-    times += [(end - inputs.wall) / inputs.tick for end in watches if end > inputs.wall]
-    return max(min(times), 0.1) if times else None
+    times += [end - inputs.wall for end in watches if end > inputs.wall]
+    return max(min(times), SOON_SECONDS) if times else None
 
 
 def _ends(canary: GroupCanary, inputs: EnforceInput) -> float:
     if inputs.proved is not None and canary.since == format_time(inputs.wall):
         return POLL_SECONDS  # the next pass requests its probe
-    return (soaked_at(canary, inputs) - inputs.wall) / inputs.tick
+    return soaked_at(canary, inputs) - inputs.wall
 
 
 def _moving(

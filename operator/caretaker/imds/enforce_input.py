@@ -48,7 +48,7 @@ class CheckedInstance(msgspec.Struct, frozen=True, gc=False):
 class EnforceInput(msgspec.Struct, frozen=True):
     """The input of Enforce, besides the instances.
 
-    now       seconds of a clock that never goes back; wall: Unix seconds, of which `tick` are one of those
+    now       seconds of a clock that never goes back; wall: Unix seconds
     fresh_since  reads since then, by the clock of ObservedInstance.at, are at most FRESH_SECONDS old
     options   the options of the policy, by field
     attempts  instance -> its last attempt
@@ -82,7 +82,6 @@ class EnforceInput(msgspec.Struct, frozen=True):
     generation: int
     now: float
     wall: float
-    tick: float = 1.0
     fresh_since: float = 0.0
     loosening: tuple[Permit, ...] = ()
     tightening: tuple[Permit, ...] = ()
@@ -134,9 +133,10 @@ class EnforceInput(msgspec.Struct, frozen=True):
         opened = parse_time(self.breaker.opened_at) or 0.0
         return self.breaker.generation != self.generation or self.resumed_at > opened
 
-    def fresh(self, observed: ObservedInstance, seconds: float = FRESH_SECONDS) -> bool:
-        """Whether it was read in the last `seconds`."""
-        return observed.at >= self.fresh_since - (seconds - FRESH_SECONDS) * self.tick
+    def fresh(self, observed: ObservedInstance, seconds: float | None = None) -> bool:
+        """Whether it was read in the last `seconds`; None = FRESH_SECONDS."""
+        more = seconds - FRESH_SECONDS if seconds is not None else 0.0
+        return observed.at >= self.fresh_since - more
 
     def ungrouped_at(self, one: CheckedInstance) -> float:
         """See ObservedInstance; 0 also if nothing depends on the tag of its group."""

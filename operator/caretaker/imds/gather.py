@@ -78,7 +78,7 @@ class PolicyReader:
             if mine.enforces:
                 await self._inventory.poll(target)
                 await self._inventory.again(target, wanted[name] & set(unsure), time.monotonic())
-            return await self._inventory.get(target, wanted[name], mine.resync * self._inventory.scale)
+            return await self._inventory.get(target, wanted[name], mine.resync)
 
         # Side by side: one that is slow holds up no other.
         found = await asyncio.gather(*(ask(name, target) for name, target in targets.items()))
@@ -123,7 +123,7 @@ class PolicyReader:
             return [m async for m in found if any(selects(one, m.node.labels, m.groups) for one in selectors)]
 
         every = [policy.selector for policy in policies]
-        own, max_age = await meant(spec.selector), mine.resync * self._inventory.scale
+        own, max_age = await meant(spec.selector), mine.resync
         optional = await _optional(policies, members, {member.ref.region for member in own})
         return await self._provider.get(spec.aws, own, lambda: meant(*every), max_age, optional)
 

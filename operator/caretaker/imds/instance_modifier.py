@@ -64,10 +64,9 @@ class InstanceModifier:
         self._inventory = inventory
         self._rate = rate
         self._metrics = metrics
-        self._scale = inventory.scale  # for tests: seconds of the machine in one of ours
         self._instance_identity = instance_identity
         self._states: dict[Key, PolicyState] = {}
-        self._leads_since = math.inf  # by _now(): the first pass
+        self._leads_since = math.inf  # by time.monotonic(): the first pass
         self._limiters: dict[
             tuple[str, str], AdaptiveRateLimiter
         ] = {}  # by account and region, as EC2 counts
@@ -95,7 +94,7 @@ class InstanceModifier:
     ) -> EnforceInput:
         """The input of the plan; `targets` by region."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
-        safety, now = mine.spec.safety, self._now()
+        safety, now = mine.spec.safety, time.monotonic()
         rate = cap(safety.max_changes_per_minute)
         if state.cap is None or state.cap.rate != rate:
             state.cap = AdaptiveRateLimiter(rate, now)
@@ -114,12 +113,11 @@ class InstanceModifier:
             generation=mine.meta.generation,
             now=now,
             wall=time.time(),
-            tick=self._scale,
-            fresh_since=self._fresh_since(),
+            fresh_since=_fresh_since(),
             loosening=safety.allow_loosening,
             tightening=safety.allow_tightening,
             canary_instances=safety.canary.instances,
-            canary_soak=mine.soak * self._scale,
+            canary_soak=mine.soak,
             on_failure=safety.canary.on_failure,
             max_drift_percent=safety.max_drift_percent,
             stop_after=safety.stop_after_consecutive_failures,
@@ -129,7 +127,7 @@ class InstanceModifier:
             watched=mine.status.changed,
             soaks=state.soaks,
             inherited=inherited,
-            believed_since=inherited_at + OWN_SECONDS * self._scale,
+            believed_since=inherited_at + OWN_SECONDS,
             breaker=mine.status.breaker,
             attempts=state.attempts,
             others=frozenset[str]().union(
@@ -172,7 +170,7 @@ class InstanceModifier:
                 permission.dry_runs = DryRuns()  # there is no instance to ask for, and none to change
             return dry_runs.stopped is not None
         same = dry_runs.generation == generation
-        if same and (dry_runs.stopped is None or self._now() < dry_runs.again_at):
+        if same and (dry_runs.stopped is None or time.monotonic() < dry_runs.again_at):
             return False
         if self._stopped(mine, state) is not dry_runs.stopped:
             return False  # nothing would be sent
@@ -185,18 +183,18 @@ class InstanceModifier:
             if error is None or not error.access_denied:
                 break
             self._waits(state, write, error)
-        permission.asked(generation, stopped, self._now())
+        permission.asked(generation, stopped, time.monotonic())
         return True
 
     def _first(self, state: PolicyState, instance: str) -> None:
         """Change this instance next: an accepted change proves more than a dry run."""
         state.permission.first.add(instance)
         if (attempt := state.attempts.get(instance)) is not None and not attempt.fighting:
-            state.keep(instance, msgspec.structs.replace(attempt, not_before=self._now()))
+            state.keep(instance, msgspec.structs.replace(attempt, not_before=time.monotonic()))
 
     def _waits(self, state: PolicyState, write: Write, error: AwsError) -> None:
         """Move it behind the others. A dry run is no attempt, so the backoff does not grow."""
-        attempt, now = state.attempts.get(write.instance, NEW), self._now()
+        attempt, now = state.attempts.get(write.instance, NEW), time.monotonic()
         tried = msgspec.structs.replace(attempt, options=write.options)
         failure = failed(tried, now, error.code, error.message)
         failures, later = max(attempt.failures, 1), max(attempt.not_before, now + BACKOFF_SECONDS)
@@ -207,14 +205,14 @@ class InstanceModifier:
     ) -> AwsError | None:
         """The refusal of a dry run; None = allowed. EC2's limit counts dry runs like changes. `sure`: None
         only for EC2's own permission."""
-        self._limiter(target, self._now()).take(self._now())
+        self._limiter(target, time.monotonic()).take(time.monotonic())
         try:
             await self._writer(mine, target).modify_instance_metadata_options(
                 InstanceId=write.instance, **write.options, DryRun=True
             )
         except AwsError as error:
             if error.throttled:
-                self._limiter(target, self._now()).refused(self._now())
+                self._limiter(target, time.monotonic()).refused(time.monotonic())
             conclusive = sure or error.access_denied or error.no_identity or error.transient
             if error.code != PERMITTED and conclusive:
                 return error
@@ -233,7 +231,7 @@ class InstanceModifier:
                 state.keep(instance, attempt)
         state.only(instances)
         state.land(enforced.canary, enforced.changed)
-        state.soaking(enforced.canary, self._now())
+        state.soaking(enforced.canary, time.monotonic())
 
     async def carry_out(
         self,
@@ -260,15 +258,15 @@ class InstanceModifier:
         refused permission, throttling, or calls of another policy; or the read is now too old."""
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         stopped = state.stopped(mine.spec.safety.stop_after_consecutive_failures)
-        fresh = self._inventory.instances(target).read_at(write.instance) >= self._fresh_since()
-        now = self._now()
+        fresh = self._inventory.instances(target).read_at(write.instance) >= _fresh_since()
+        now = time.monotonic()
         return not stopped and fresh and self._limiter(target, now).free(now) > 0
 
     async def _change(
         self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey, *, again: bool = False
     ) -> None:
         """`again`: after a denial, since EC2 then allowed the dry run."""
-        now = self._now()
+        now = time.monotonic()
         self._limiter(target, now).take(now)
         if state.cap is not None and not again:
             state.cap.take(now)
@@ -317,13 +315,13 @@ class InstanceModifier:
             attempt = other.attempts.get(instance, NEW)
             waits = other is not sender and attempt.waits
             if waits and self._inventory.instances(target).applied(instance, attempt.options):
-                other.keep(instance, landed(attempt, self._now()))
+                other.keep(instance, landed(attempt, time.monotonic()))
 
     def _failed(
         self, mine: ParsedPolicy, state: PolicyState, write: Write, target: ClientKey, error: AwsError
     ) -> None:
         """EC2 has definitely not made the change."""
-        instance, now = write.instance, self._now()
+        instance, now = write.instance, time.monotonic()
         tried = msgspec.structs.replace(state.attempts.get(instance, NEW), options=write.options)
         failure = failed(tried, now, error.code, error.message)
         if error.throttled:
@@ -353,7 +351,7 @@ class InstanceModifier:
             return False
         error = await self._dry_run(mine, write, target, sure=True)
         if error is not None and permission.refuses(write.instance):
-            permission.asked(mine.meta.generation, refused(error), self._now())
+            permission.asked(mine.meta.generation, refused(error), time.monotonic())
         assert mine.spec is not None  # noqa: S101 - as in _may_go_on
         return error is None and not state.stopped(mine.spec.safety.stop_after_consecutive_failures)
 
@@ -378,12 +376,10 @@ class InstanceModifier:
             self._limiters[key] = AdaptiveRateLimiter(self._rate, now)
         return self._limiters[key]
 
-    def _fresh_since(self) -> float:
-        """By time.monotonic(). At least a second, since reads take real time in scaled tests, too."""
-        return time.monotonic() - max(FRESH_SECONDS * self._scale, 1.0)
 
-    def _now(self) -> float:
-        return time.monotonic() / self._scale
+def _fresh_since() -> float:
+    """Reads since then are fresh, by time.monotonic()."""
+    return time.monotonic() - FRESH_SECONDS
 
 
 def refused(error: AwsError) -> tuple[str, str]:

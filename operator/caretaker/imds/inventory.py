@@ -59,20 +59,20 @@ class SharedRead:
         now = time.monotonic()
         return now >= self.again_at and (not self.at or now - self.at >= max_age)
 
-    def done(self, problem: AwsError | ApiError | None, scale: float) -> None:
+    def done(self, problem: AwsError | ApiError | None) -> None:
         """The result."""
         self.problem = problem
         self.failures = self.failures + 1 if problem is not None else 0
         wait = BACKOFF_SECONDS[min(self.failures, len(BACKOFF_SECONDS)) - 1] if problem is not None else 0.0
-        self.again_at = time.monotonic() + wait * scale
+        self.again_at = time.monotonic() + wait
 
 
 class _RegionCache(SharedRead):
     """How a region is read. `instances`: what the responses show."""
 
-    def __init__(self, tag: Filter | None, scale: float) -> None:
+    def __init__(self, tag: Filter | None) -> None:
         super().__init__()
-        self.instances = Observations(scale)
+        self.instances = Observations()
         self.asked: set[str] = set()  # IDs that were read since the last full read
         self.tag = tag  # cluster tag
         self.pages = PAGES
@@ -82,13 +82,12 @@ class _RegionCache(SharedRead):
 
 
 class Inventory:
-    """Regions by ClientKey. `calls` counts pages of DescribeInstances; `scale` is for tests."""
+    """Regions by ClientKey. `calls` counts pages of DescribeInstances."""
 
-    def __init__(self, ec2: Callable[[ClientKey], Ec2], scale: float = 1.0, cluster: str = "") -> None:
+    def __init__(self, ec2: Callable[[ClientKey], Ec2], cluster: str = "") -> None:
         """`cluster`: name of the cluster, for its tag; "" = derive the tag from the instances."""
         self.calls = 0
         self.cluster = cluster
-        self.scale = scale
         self._ec2 = ec2
         self._tag: Filter | None = {"Name": "tag-key", "Values": [OWNED_TAG + cluster]} if cluster else None
         self._caches: dict[ClientKey, _RegionCache] = {}
@@ -149,10 +148,10 @@ class Inventory:
     def _poll_later(self, cache: _RegionCache, now: float) -> None:
         wait = POLL_SECONDS[min(cache.polls, len(POLL_SECONDS) - 1)]
         cache.polls += 1
-        cache.poll_at = now + wait * self.scale
+        cache.poll_at = now + wait
 
     def _cache(self, target: ClientKey) -> _RegionCache:
-        return self._caches.setdefault(target, _RegionCache(self._tag, self.scale))
+        return self._caches.setdefault(target, _RegionCache(self._tag))
 
     def clear(self) -> None:
         """Forget all: another process may have led in between."""
@@ -167,9 +166,9 @@ class Inventory:
         except AwsError as error:
             if (error.code, error.service) == (UNREADABLE, "ec2") and error.status in (0, 200):
                 cache.pages = cache.pages[1:] or PAGES[-1:]
-            cache.done(error, self.scale)
+            cache.done(error)
             return
-        cache.done(None, self.scale)
+        cache.done(None)
         running = cache.instances.read(found, ids, began, whole=whole)
         cache.asked = ids | running if whole else cache.asked | ids
         cache.at = began if whole else cache.at

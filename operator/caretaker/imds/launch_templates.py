@@ -167,13 +167,11 @@ class LaunchTemplateProvider:
         ec2: Callable[[ClientKey], Ec2],
         autoscaling: Callable[[ClientKey], AutoScaling],
         client: KubeClient,
-        scale: float = 1.0,
     ) -> None:
         self.calls = 0
         self._ec2 = ec2
         self._autoscaling = autoscaling
         self._client = client
-        self._scale = scale
         self._caches: dict[ClientKey, _RegionCache] = {}
         self._classes = _Classes()
 
@@ -272,7 +270,7 @@ class LaunchTemplateProvider:
             await self._tags(cache, ec2)
         except AwsError as error:
             problem = problem or error
-        cache.done(problem, self._scale)
+        cache.done(problem)
 
     async def _ask_account(self, account: _Account, ec2: Ec2) -> None:
         problem: AwsError | None = None
@@ -282,7 +280,7 @@ class LaunchTemplateProvider:
             account.stale = False
         except AwsError as error:
             problem = error
-        account.done(problem, self._scale)
+        account.done(problem)
 
     async def _groups(self, autoscaling: AutoScaling, names: Sequence[str]) -> dict[str, ScalingGroup]:
         found: dict[str, ScalingGroup] = {}
@@ -355,7 +353,7 @@ class LaunchTemplateProvider:
                     classes.found = await self._served()
                 except ApiError as error:
                     classes.found, problem = None, error
-                classes.done(problem, self._scale)
+                classes.done(problem)
             return classes.found
 
     async def _served(self) -> dict[str, Options]:

@@ -42,13 +42,12 @@ _NEVER: Final = ObservedInstance(Options(), state="", tagged=False)
 
 class Observations:
     """The instances of one region. `known`: instance -> its description, replaced whole; `lost`: instance ->
-    time of the first response that lacks it; `partial`: those without some option. `scale`: for tests."""
+    time of the first response that lacks it; `partial`: those without some option."""
 
-    def __init__(self, scale: float) -> None:
+    def __init__(self) -> None:
         self.known: dict[str, ObservedInstance] = {}
         self.lost: dict[str, float] = {}
         self.partial: set[str] = set()
-        self._scale = scale
         self._before: Mapping[str, ObservedInstance] = {}  # the instances before the last full read
         self._own: dict[str, float] = {}  # instance -> when we changed it
         # instance -> (when, parameters) of a call without an answer
@@ -58,8 +57,8 @@ class Observations:
 
     def due(self, now: float) -> set[str]:
         """Instances that the last response lacked, and that are due for the next read."""
-        known, wait = self.known, LOST_SECONDS * self._scale
-        return {one for one in (*self.lost, *self.partial) if one not in known or now - known[one].at >= wait}
+        known, every = self.known, (*self.lost, *self.partial)
+        return {one for one in every if one not in known or now - known[one].at >= LOST_SECONDS}
 
     def read_at(self, instance: str) -> float:
         """Time of its last read; -inf = the known values may be wrong."""
@@ -124,9 +123,9 @@ class Observations:
 
     def _missing(self, ids: Iterable[str], asked: float) -> dict[str, ObservedInstance]:
         """Instances that a response lacks: unknown at first, gone at the second time."""
-        kept, wait = {}, LOST_SECONDS * self._scale
+        kept = {}
         for one in ids:
-            if one in self._gone or asked - self.lost.setdefault(one, asked) >= wait:
+            if one in self._gone or asked - self.lost.setdefault(one, asked) >= LOST_SECONDS:
                 self._gone[one] = max(asked, self._gone.get(one, asked))
             else:
                 kept[one] = replace(self._last(one) or _NEVER, lost=True, at=asked)
@@ -165,7 +164,7 @@ class Observations:
             self._stripped.pop(name, None)
             return one
         since = self._stripped.setdefault(name, one.at)
-        if one.at - since >= OWN_SECONDS * self._scale:
+        if one.at - since >= OWN_SECONDS:
             return one
         if before is not None and before.group:
             return _retagged(one, before)
@@ -174,7 +173,7 @@ class Observations:
     def _keep_own(self, observed: dict[str, ObservedInstance], asked: float) -> None:
         """A description with the values from before our change does not count for OWN_SECONDS. Values of a
         later change of ours without an answer are unconfirmed until EC2 reports them."""
-        since = asked - OWN_SECONDS * self._scale
+        since = asked - OWN_SECONDS
         self._own = {one: at for one, at in self._own.items() if at > since}
         self._tried = {one: tried for one, tried in self._tried.items() if tried[0] > since}
         for one in (self._own.keys() | self._tried.keys()) & observed.keys():

@@ -15,6 +15,8 @@ from caretaker.aws.services import Rate
 BURST_SECONDS: Final = 19.0
 RECOVERY_SECONDS: Final = 60.0  # without a refusal, until the rate doubles again
 SLOWEST: Final = 1 / 64
+# Refusals within this time are of one batch.
+BATCH_SECONDS: Final = 1.0
 # The burst of a policy: its changes of so many seconds.
 CAP_BURST_SECONDS: Final = 3.0
 
@@ -56,7 +58,7 @@ class AdaptiveRateLimiter:
 
     def refused(self, now: float) -> None:
         """EC2 refused a change: half the rate, and nothing at once. Refusals of one batch count once."""
-        if now - self._halved >= 1.0:
+        if now - self._halved >= BATCH_SECONDS:
             self._factor, self._halved = max(self._factor / 2, SLOWEST), now
         self._refused = now
         self._renew(now)

@@ -13,24 +13,30 @@ from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.drift import HOP_LIMIT, closes, requires_tokens, value
 from caretaker.imds.enforce_input import EnforceInput
 
-# Minimum soak of a closing change, in seconds: kubelet and SDKs cache credentials (docs/spec/imdspolicy.md,
+# Minimum soak of a closing change, in minutes: kubelet and SDKs cache credentials (docs/spec/imdspolicy.md,
 # "Soak of closing changes").
-FLOORS: Final = {"httpTokens": 900.0, HOP_LIMIT: 900.0, "httpEndpoint": 1800.0}
-FLOOR: Final = 300.0
+FLOORS: Final = {"httpTokens": 15, HOP_LIMIT: 15, "httpEndpoint": 30}
+FLOOR: Final = 5
+MINUTE: Final = 60.0
 REJECTED: Final = "MetadataNoTokenRejected"  # a metric of AWS/EC2
 # The longest watch of an instance after its change.
 WINDOW_SECONDS: Final = 300.0
 
 
-def floor(changes: Iterable[FieldChange]) -> float:
-    """Minimum soak of these changes, in seconds."""
+def floor_minutes(changes: Iterable[FieldChange]) -> int:
+    """Minimum soak of these changes, in minutes."""
     closing = [one for one in changes if closes(value(one, one.before), value(one, one.after))]
-    return max((FLOORS.get(one.field, FLOOR) for one in closing), default=0.0)
+    return max((FLOORS.get(one.field, FLOOR) for one in closing), default=0)
+
+
+def floor(changes: Iterable[FieldChange]) -> float:
+    """The same in seconds."""
+    return floor_minutes(changes) * MINUTE
 
 
 def soak(changes: Iterable[FieldChange], inputs: EnforceInput) -> float:
-    """Soak of these changes, in seconds of the wall clock."""
-    return max(inputs.canary_soak, floor(changes) * inputs.tick)
+    """Soak of these changes, in seconds."""
+    return max(inputs.canary_soak, floor(changes))
 
 
 def soaked_at(canary: GroupCanary, inputs: EnforceInput) -> float:
@@ -40,18 +46,18 @@ def soaked_at(canary: GroupCanary, inputs: EnforceInput) -> float:
     if since != canary.since:
         return end  # it begins now
     # The wall clock may have been set since, or be another one.
-    return max(end, inputs.wall + soak(canary.changes, inputs) - (inputs.now - began) * inputs.tick)
+    return max(end, inputs.wall + soak(canary.changes, inputs) - (inputs.now - began))
 
 
 def watched_until(one: ChangedInstance, changes: Iterable[FieldChange], inputs: EnforceInput) -> float:
     """End of the watch of an instance, in Unix seconds."""
-    seconds = min(soak(changes, inputs), WINDOW_SECONDS * inputs.tick) + 1.0
+    seconds = min(soak(changes, inputs), WINDOW_SECONDS) + 1.0
     end = (parse_time(one.at) or 0.0) + seconds
     sent_at = inputs.attempts.get(one.instance, ChangeAttempt()).sent_at
     if sent_at is None:
         return end
     # The wall clock may have been set since.
-    return max(end, inputs.wall + seconds - (inputs.now - sent_at) * inputs.tick)
+    return max(end, inputs.wall + seconds - (inputs.now - sent_at))
 
 
 def heard(canary: GroupCanary, inputs: EnforceInput) -> bool:

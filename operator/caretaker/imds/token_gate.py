@@ -199,11 +199,11 @@ def group_status(
     return TokenGateGroup(kind, name, "Quiet", len(every), message=message)
 
 
-def wait(before: TokenGateStatus | None, now: float, scale: float = 1.0) -> float:
+def wait(before: TokenGateStatus | None, now: float) -> float:
     """Seconds until CloudWatch may be read again. A time from a clock that was ahead does not count."""
     at = parse_time(before.read_at) if before is not None else None
     age = now - at if at is not None else -1.0
-    return max(READ_SECONDS * scale - age, 0.0) if age >= 0 else 0.0
+    return max(READ_SECONDS - age, 0.0) if age >= 0 else 0.0
 
 
 def anew(before: TokenGateStatus | None, days: int) -> TokenGateStatus | None:

@@ -41,7 +41,9 @@ from caretaker.kube.errors import ApiError
 SERVICE: Final = "cloudwatch"
 NAMESPACE: Final = "AWS/EC2"
 NO_TOKEN: Final = "MetadataNoToken"  # noqa: S105 - a name
-# Between two readings of a canary: with basic monitoring a data point stands for five minutes.
+# With basic monitoring a data point stands for five minutes.
+PERIOD_SECONDS: Final = 300.0
+# Between two readings of a canary.
 CANARY_SECONDS: Final = 300.0
 MOST_TRIES: Final = 5
 
@@ -133,19 +135,17 @@ class _State:
 
 
 class TokenGates:
-    """The gates of all policies. `operator`: it is the operator that asks; `scale`: for tests."""
+    """The gates of all policies. `operator`: it is the operator that asks."""
 
     def __init__(
         self,
         cloudwatch: Callable[[ClientKey], CloudWatch],
         metrics: PolicyMetrics | None = None,
-        scale: float = 1.0,
         *,
         operator: bool = True,
     ) -> None:
         self._cloudwatch = cloudwatch
         self._metrics = metrics
-        self._scale = scale
         self._operator = operator
         self._states: dict[str, _State] = {}
 
@@ -164,11 +164,11 @@ class TokenGates:
         state = self._states.get(mine.meta.name)
         if state is None or state.uid != mine.meta.uid:
             state = self._states[mine.meta.name] = _State(mine.meta.uid)
-        days, now, seconds = mine.spec.token_gate.days, given.now, token_gate.READ_SECONDS * self._scale
+        days, now, seconds = mine.spec.token_gate.days, given.now, token_gate.READ_SECONDS
         before = token_gate.anew(state.last or mine.status.token_gate, days)
         if before is None:
             state.reading = _Reading()
-        wait, goes_on = token_gate.wait(before, now, self._scale), state.reading.under_way(now, seconds)
+        wait, goes_on = token_gate.wait(before, now), state.reading.under_way(now, seconds)
         end = state.reading.end if goes_on else token_gate.end_of(now)
         groups = token_gate.by_group(given.every)
         quiet = token_gate.quiet_groups(before)
@@ -211,7 +211,7 @@ class TokenGates:
         waits = [one for name, one in state.regions.items() if name in regions]
         again = [one.again_at - time.monotonic() for one in (*waits, *state.canaries.values()) if one.problem]
         wakes += [seconds for seconds in again if seconds > 0]
-        wakes += [CANARY_SECONDS * self._scale] if state.heard else []
+        wakes += [CANARY_SECONDS] if state.heard else []
         wake = min(wakes, default=None)
         return GateResult(status, held, dict(state.rejected), problem or failure, wake)
 
@@ -240,7 +240,7 @@ class TokenGates:
                     problem = await self._some(mine, state, some, end) or problem
             except AwsError as error:
                 problem = error
-            shared.done(problem, self._scale)
+            shared.done(problem)
 
     async def _some(
         self, mine: ParsedPolicy, state: _State, some: Sequence["_Series"], end: float
@@ -279,7 +279,7 @@ class TokenGates:
         }
         state.rejected = {name: found for name, found in state.rejected.items() if name in sent}
         state.heard = {name: at for name, at in state.heard.items() if name in sent}
-        fresh = given.now - CANARY_SECONDS * self._scale
+        fresh = given.now - CANARY_SECONDS
         old = [name for name in sorted(sent) if state.heard.get(name, -math.inf) <= fresh]
         regions = {given.regions[name] for name in sent}
         state.canaries = {name: state.canaries.get(name, SharedRead()) for name in sorted(regions)}
@@ -291,8 +291,8 @@ class TokenGates:
             try:
                 for some in batched(its, MOST_QUERIES):
                     start = min(sent[name] for name in some)
-                    end = _five(given.now) + CANARY_SECONDS
-                    asked = _Asked(region, REJECTED, CANARY_SECONDS, start, end)
+                    end = _five(given.now) + PERIOD_SECONDS
+                    asked = _Asked(region, REJECTED, PERIOD_SECONDS, start, end)
                     points, problems = await self._points(mine, state, asked, some)
                     problem = next(iter(problems.values()), problem)
                     for name in some:
@@ -302,7 +302,7 @@ class TokenGates:
                             state.rejected[name] = given.now, count
             except AwsError as error:
                 problem = error
-            shared.done(problem, self._scale)
+            shared.done(problem)
         return next((one.problem for one in state.canaries.values() if one.problem is not None), None)
 
     # ---------------------------------------------------------------- calls
@@ -397,4 +397,4 @@ def _lost(instance: str, code: str) -> AwsError:
 
 
 def _five(seconds: float) -> float:
-    return math.floor(seconds / CANARY_SECONDS) * CANARY_SECONDS
+    return math.floor(seconds / PERIOD_SECONDS) * PERIOD_SECONDS

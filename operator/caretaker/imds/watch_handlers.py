@@ -25,12 +25,11 @@ class WatchHandlers:
     events   of nodes and policies, for which the known policies were enqueued
     """
 
-    def __init__(self, nodes: Store[Node], queue: WorkQueue, scale: float = 1.0) -> None:
+    def __init__(self, nodes: Store[Node], queue: WorkQueue) -> None:
         self.nodes: dict[str, tuple[Node, InstanceRef]] = {}
         self.awaited: dict[Key, Collection[str]] = {}
         self.events = 0
         self._queue = queue
-        self._scale = scale
         self._specs: dict[Key, Spec | None] = {}
         nodes.subscribe(self._node_changed)
 
@@ -54,13 +53,13 @@ class WatchHandlers:
         if policy_inputs(old) != policy_inputs(new):
             self.events += 1
             for key in self._specs:
-                self._queue.add_after(key, JOIN_SECONDS * self._scale)
+                self._queue.add_after(key, JOIN_SECONDS)
 
     def known(self, key: Key, spec: Spec | None, events: int) -> None:
         """Enqueue the others if the spec differs, and a new policy again if it missed an event. `events`: as
         before its spec was read."""
         if key not in self._specs and self.events != events:
-            self._queue.add_after(key, JOIN_SECONDS * self._scale)
+            self._queue.add_after(key, JOIN_SECONDS)
         if key not in self._specs or spec != self._specs[key]:
             self.enqueue_others(key)
         self._specs[key] = spec

@@ -22,9 +22,8 @@ def make(context: Context) -> IMDSPolicyKind:
         instance_identity=settings.aws_instance_identity,
         cluster=settings.cluster_name,
         probe_image=settings.probe_image,
-        scale=context.scale,
     )
-    watched = WatchHandlers(context.store(NODES), context.queue, context.scale)
+    watched = WatchHandlers(context.store(NODES), context.queue)
     metrics = PolicyMetrics(context.metrics.registry)
     kind = IMDSPolicyKind(context.client, context.aws, watched, metrics, options)
     kind.unseen = context.unseen

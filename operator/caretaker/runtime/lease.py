@@ -17,7 +17,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -73,10 +73,6 @@ class LeaseTimes(msgspec.Struct, frozen=True):
                 f"retry {self.retry} < renew_deadline {self.renew_deadline} < duration {self.duration} "
                 "must hold"
             )
-
-    def scaled(self, factor: float) -> Self:
-        """On another time scale, for tests."""
-        return type(self)(*(seconds * factor for seconds in msgspec.structs.astuple(self)))
 
 
 class _Seen(NamedTuple):

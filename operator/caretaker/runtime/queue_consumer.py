@@ -56,9 +56,9 @@ class MalformedLog:
         if not self._open:
             self._write()
 
-    def recent(self, scale: float) -> str:
+    def recent(self) -> str:
         """The fault of the last message; "" if that came more than an hour ago."""
-        return self._last[1] if time.monotonic() - self._at < MALFORMED_SECONDS * scale else ""
+        return self._last[1] if time.monotonic() - self._at < MALFORMED_SECONDS else ""
 
     def _write(self) -> None:
         self._open = self._count > 0
@@ -135,14 +135,13 @@ class QueueConsumer(ABC):
 
     long_polls: LongPolls | None = None
 
-    def __init__(self, sqs: Sqs, url: str, scale: float = 1.0, namespace: str = "") -> None:
+    def __init__(self, sqs: Sqs, url: str, namespace: str = "") -> None:
         self.connected = False
         self.deleted = 0
         self.malformed = MalformedLog()
         self.namespace = namespace
         self._sqs = sqs
         self._url = url
-        self._scale = scale
         self._deletions = asyncio.Semaphore(DELETIONS_AT_A_TIME)
         self._errors: dict[str, tuple[AwsError, float]] = {}  # by operation: the last one, and when
 
@@ -227,7 +226,7 @@ class QueueConsumer(ABC):
         if self.long_polls is not None:
             self.long_polls.remove(self.namespace, self)
         self._failed(RECEIVE, error)
-        await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)] * self._scale)
+        await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
 
     # ---------------------------------------------------------------- delete
 

@@ -49,7 +49,6 @@ class Context(msgspec.Struct, frozen=True):
     """The parts of the process that a kind's controller is made from.
 
     unseen  why the resources that the kind watches cannot be seen now; None = they can
-    scale   factor on times, for tests
     """
 
     client: KubeClient
@@ -59,7 +58,6 @@ class Context(msgspec.Struct, frozen=True):
     metrics: Metrics
     settings: Settings
     unseen: Callable[[], ApiError | None]
-    scale: float
 
     def store(self, watch: Watch[R]) -> Store[R]:
         """The records of a resource that the kind's Wiring lists."""

@@ -65,12 +65,9 @@ class WorkQueue:
         self,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
-        backoff_scale: float = 1.0,
     ) -> None:
         self.clock = clock
         self._jitter = jitter
-        self._scale = backoff_scale
-        self._storm = STORM_INTERVAL * backoff_scale
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
         self._busy: set[Key] = set()
@@ -96,9 +93,9 @@ class WorkQueue:
         keys of the same event go first, because a pass over this one takes the API server long."""
         now = self.clock()
         last = self._history.get(key, _History()).started
-        due = now + (self._storm if patient else COLLAPSE)
-        if now - last < self._storm and not (urgent and self._spend(key, now, due)):
-            due = max(last + self._storm, due)
+        due = now + (STORM_INTERVAL if patient else COLLAPSE)
+        if now - last < STORM_INTERVAL and not (urgent and self._spend(key, now, due)):
+            due = max(last + STORM_INTERVAL, due)
         self._put(key, due)
 
     def _spend(self, key: Key, now: float, due: float) -> bool:
@@ -106,7 +103,7 @@ class WorkQueue:
         if self._due.get(key, due + 1) <= due:
             return True
         history = self._history[key]
-        spent = max(history.spent - (now - history.spent_at) / self._storm, 0.0)
+        spent = max(history.spent - (now - history.spent_at) / STORM_INTERVAL, 0.0)
         if spent + 1 > URGENT:
             return False
         history.spent, history.spent_at = spent + 1, now
@@ -116,11 +113,11 @@ class WorkQueue:
         """A pass no later than `delay` seconds from now; an earlier one that is due already stays."""
         self._put(key, self.clock() + max(delay, 0.0))
 
-    def retry(self, key: Key, at_least: float = 0.0, at_most: float = BACKOFF_MAX) -> float:
+    def retry(self, key: Key, at_least: float = 0.0, at_most: float = math.inf) -> float:
         """A pass after this key's backoff; returns the delay in seconds. `at_most`: of a backoff that has
         grown long over something else."""
         history = self._history.setdefault(key, _History())
-        delay = min(BACKOFF_BASE * 2.0 ** min(history.failures, 16), at_most) * self._scale
+        delay = min(BACKOFF_BASE * 2.0 ** min(history.failures, 16), BACKOFF_MAX, at_most)
         history.failures += 1
         delay = max(delay * (0.5 + self._jitter()), at_least)
         self.add_after(key, delay)

@@ -49,7 +49,7 @@ class Writer:
         self._of = of
         self._shared = shared
         self._lookups, self._call_slots = Lookups(), CallSlots()
-        self._access_points = AccessPoints(of.scale)
+        self._access_points = AccessPoints()
         self._recalled = asyncio.Event()  # set when the limiter knows the calls of former leaders
         self._recalling = asyncio.Lock()
         self._endings: set[asyncio.Task[None]] = set()
@@ -142,7 +142,7 @@ class Writer:
                 page=LISTED_AT_ONCE,
             )
             for targets in every:
-                limiter.recall(targets, GATEWAY_SECONDS * self._of.scale, now, clock)
+                limiter.recall(targets, GATEWAY_SECONDS, now, clock)
             recalled.set()
 
     async def _worker(self, key: Key, meta: WireMeta) -> Worker:
@@ -152,7 +152,7 @@ class Writer:
         if self._endings:
             await asyncio.wait(self._endings)
         of, shared = self._of, self._shared
-        made = Worker(meta, shared.queues, of.add, shared.limiter.called, of.scale)
+        made = Worker(meta, shared.queues, of.add, shared.limiter.called)
         shared.workers[key] = made
         return made
 

@@ -36,7 +36,6 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
     stopped: Collection[str] = ()
 
     def __init__(self, of: Dependencies) -> None:
-        self._scale = of.scale
         self._metrics = of.metrics
         self._shared = Shared(of)
         self._reader = Reader(of, self._shared)
@@ -108,7 +107,7 @@ class S3AggregatedRefreshKind(Kind[Snapshot, Plan, None]):
             delays.append(max(snapshot.flush_remaining, MIN_DELAY))
         inputs = snapshot.plan_input
         if not inputs.suspended and waiting_of(plan, inputs.discovery.by_id, inputs.now):
-            delays.append(SLOT_SECONDS * self._scale)
+            delays.append(SLOT_SECONDS)
         if snapshot.cost.wake:
             delays.append(max(snapshot.cost.wake - now, MIN_DELAY))
         if snapshot.more:

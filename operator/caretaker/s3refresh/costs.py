@@ -30,7 +30,9 @@ DAY: Final = 24 * 3600
 KEYS_PER_LIST: Final = 1000
 PRICED: Final = 1000  # requests that a price is for
 HEADS_PER_SECOND: Final = 5500  # of one prefix (Amazon S3 user guide, "Best practices design patterns")
-LONGEST_INTERVAL: Final = float(DAY)  # as of spec.debounce.minInterval
+DAY_MINUTES: Final = 24 * 60
+LONGEST_MINUTES: Final = DAY_MINUTES  # as of spec.debounce.minInterval
+MINUTE_SECONDS: Final = 60.0  # of the interval that a budget allows
 # A count that CloudWatch has not renewed for so long says nothing any more.
 COUNT_SECONDS: Final = 7 * DAY
 RETRY_SECONDS: Final = (60.0, 6 * 3600.0)  # after calls that failed: the first wait, which doubles; the last
@@ -65,12 +67,12 @@ class Count(msgspec.Struct, frozen=True):
     failures: int = 0
     problem: str = ""
 
-    def due_at(self, scale: float = 1.0) -> float:
+    def due_at(self) -> float:
         """When CloudWatch may be asked again: a day after an answer, sooner after a failure."""
         if not self.asked_at:
             return 0.0
         first, longest = RETRY_SECONDS
-        wait = min(first * 2.0 ** min(self.failures - 1, 20), longest) * scale if self.failures else DAY
+        wait = min(first * 2.0 ** min(self.failures - 1, 20), longest) if self.failures else DAY
         return self.asked_at + wait
 
     def counts_at(self, now: float) -> bool:
@@ -131,28 +133,26 @@ def budget_of(spec: CostSpec) -> Decimal | None:
     return None if text is None else price_of("maxEstimatedCostPerDay", text)
 
 
-def allowed_interval(spec: CostSpec | None, buckets: Iterable[BucketStatus]) -> float:
-    """Seconds between two refreshes of a target with which a day costs at most the budget, in whole minutes;
-    0 = no budget, or no cost is known; infinite = the budget is less than one refresh of each target."""
+def allowed_minutes(spec: CostSpec | None, buckets: Iterable[BucketStatus]) -> float:
+    """Whole minutes between two refreshes of a target with which a day costs at most the budget; 0 = no
+    budget, or no cost is known; infinite = the budget is less than one refresh of each target."""
     if spec is None or (budget := budget_of(spec)) is None:
         return 0.0
     cost = known_cost(buckets, spec, MAX_FOLDERS)
     if not cost:
         return 0.0
     refreshes = int(budget // cost)
-    return math.ceil(DAY / 60 / refreshes) * 60.0 if refreshes else math.inf
+    return math.ceil(DAY_MINUTES / refreshes) if refreshes else math.inf
 
 
-def widened(
-    options: DebounceOptions, spec: CostSpec | None, status: CostStatus | None, scale: float = 1.0
-) -> DebounceOptions:
+def widened(options: DebounceOptions, spec: CostSpec | None, status: CostStatus | None) -> DebounceOptions:
     """The options with the interval that the budget allows, at most a day. ValueError with the field, also
     without a count."""
     if spec is None:
         return options
     cost_of(0, spec)
-    interval = min(allowed_interval(spec, status.buckets if status is not None else ()), LONGEST_INTERVAL)
-    return replace(options, budget_interval=interval * scale)
+    minutes = min(allowed_minutes(spec, status.buckets if status is not None else ()), LONGEST_MINUTES)
+    return replace(options, budget_interval=minutes * MINUTE_SECONDS)
 
 
 def money(amount: Decimal) -> str:
@@ -160,10 +160,10 @@ def money(amount: Decimal) -> str:
     return str(amount.quantize(Decimal("0.0001"), ROUND_UP))
 
 
-def duration_text(interval: float) -> str:
+def duration_text(minutes: float) -> str:
     """4h52m, as a spec has it."""
-    hours, minutes = divmod(math.ceil(interval / 60), 60)
-    return (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes or not hours else "")
+    hours, rest = divmod(int(minutes), 60)
+    return (f"{hours}h" if hours else "") + (f"{rest}m" if rest or not hours else "")
 
 
 # ---------------------------------------------------------------- counts
@@ -196,12 +196,12 @@ def encode(place: Place, targets: int, count: Count, now: float) -> BucketStatus
     )
 
 
-def newer(old: Count, found: Count | None, now: float, scale: float = 1.0) -> Count:
+def newer(old: Count, found: Count | None, now: float) -> Count:
     """The later of the two; but the end of a call counts until the next one is due, before a call without an
     end. One without objects keeps those of the other."""
     if found is None or not found.counts_at(now):
         return old
-    if found.asked_at < old.asked_at and not (old.failures and found.due_at(scale) > old.asked_at):
+    if found.asked_at < old.asked_at and not (old.failures and found.due_at() > old.asked_at):
         return old
     if found.objects is None:
         return replace(found, objects=old.objects, counted_at=old.counted_at)
@@ -222,7 +222,6 @@ class CostInput(msgspec.Struct, frozen=True):
     named: Collection[str] = ()
     own_interval: float = 60.0
     complete: bool = True
-    scale: float = 1.0
 
 
 def view_of(inputs: CostInput, shares: Iterable[Share], found: Callable[[Place], Count | None]) -> CostView:
@@ -231,7 +230,7 @@ def view_of(inputs: CostInput, shares: Iterable[Share], found: Callable[[Place],
 
     A due bucket is recorded as one whose call failed: if its answer is lost, the next call is one after a
     failure."""
-    now, scale = inputs.now, inputs.scale
+    now = inputs.now
     recorded = {(one.region, one.bucket): one for one in (inputs.before.buckets if inputs.before else ())}
     targets: dict[Place, list[Share]] = {}
     for share in shares:
@@ -246,10 +245,10 @@ def view_of(inputs: CostInput, shares: Iterable[Share], found: Callable[[Place],
             continue
         old = decode(recorded[place], now) if place in recorded else Count(problem=NOT_ANSWERED)
         ready = any(share.ready and not share.recorded for share in some)
-        count = newer(old, found(place), now, scale) if ready else old
-        if count.due_at(scale) <= now and ready:
+        count = newer(old, found(place), now) if ready else old
+        if count.due_at() <= now and ready:
             count = due[place] = replace(count, asked_at=now, failures=count.failures + 1)
-        wakes.append(count.due_at(scale))
+        wakes.append(count.due_at())
         buckets.append(encode(place, len(some), count, now))
     if not inputs.complete:
         buckets += [
@@ -264,14 +263,14 @@ def view_of(inputs: CostInput, shares: Iterable[Share], found: Callable[[Place],
 def status_of(spec: CostSpec, buckets: Iterable[BucketStatus], own_interval: float) -> CostStatus:
     """status.cost of these buckets."""
     every = tuple(sorted(buckets, key=lambda one: (one.region, one.bucket)))[:MAX_TARGETS]
-    cost, allowed = known_cost(every, spec), allowed_interval(spec, every)
+    cost, allowed = known_cost(every, spec), allowed_minutes(spec, every)
     counted = [_within(one.objects, MOST_OBJECTS) for one in every if one.objects is not None]
     largest = max(counted, default=None)
     return CostStatus(
         every,
         None if cost is None else money(cost),
         None if largest is None else math.ceil(largest / HEADS_PER_SECOND),
-        duration_text(min(allowed, LONGEST_INTERVAL)) if allowed > own_interval else None,
+        duration_text(min(allowed, LONGEST_MINUTES)) if allowed * MINUTE_SECONDS > own_interval else None,
     )
 
 
@@ -292,7 +291,7 @@ def condition_of(spec: CostSpec, status: CostStatus) -> ConditionState:
         return "True", Reason.ESTIMATED, summary(status)
     budget = budget_of(spec)
     widened = f"{summary(status)}; maxEstimatedCostPerDay {budget} makes minInterval {status.min_interval}"
-    if not math.isinf(allowed_interval(spec, status.buckets)):
+    if not math.isinf(allowed_minutes(spec, status.buckets)):
         return "True", Reason.INTERVAL_WIDENED, widened
     cannot = "the longest that changes may wait, and a day may cost more: one refresh of each target does"
     return "True", Reason.OVER_BUDGET, f"{widened}, {cannot}"

@@ -15,7 +15,6 @@ import msgspec
 from msgspec.structs import replace
 
 from caretaker.api.conditions import RefreshReason as Reason
-from caretaker.api.durations import seconds_of
 from caretaker.api.s3refresh import Filter, Spec, TargetStatus
 from caretaker.kube.errors import ApiError, or_none
 from caretaker.registry import INSTALL_CRDS, S3_AGGREGATED_REFRESH
@@ -137,7 +136,7 @@ class Reader:
         raw = await self.resource(key)
         if raw is None:
             return None
-        read = resource.read(raw, registry().spec, self._of.scale)
+        read = resource.read(raw, registry().spec)
         if worker is not None and worker.uid != read.meta.uid:
             worker, came = None, Arrivals()
         setup = await self._setup(key, worker, read)
@@ -148,7 +147,7 @@ class Reader:
         came = replace(came, requests=await self._requests(key, read))
         cost = self._cost(read, setup, discovery)
         if read.spec is not None:
-            read = replace(read, options=resource.options_of(read.spec, self._of.scale, cost.status))
+            read = replace(read, options=resource.options_of(read.spec, cost.status))
         found = self._snapshot(key, read, _state(worker, setup, read), setup, came)
         return replace(found, cost=cost)
 
@@ -179,7 +178,7 @@ class Reader:
             return CostView()
         if spec is None or spec.cost is None:
             return CostView(before)
-        own = seconds_of("debounce.minInterval", spec.debounce.min_interval)
+        own = read.options.min_interval
         if setup.config is None or self._shared.stopping:
             kept = before.buckets if before is not None else ()
             return CostView(costs.status_of(spec.cost, kept, own))
@@ -190,7 +189,6 @@ class Reader:
             target_type_of(spec).named_buckets,
             own,
             discovery.complete,
-            self._of.scale,
         )
         signer = Signer.of(spec.aws, meta.namespace)
         return costs.view_of(
@@ -213,7 +211,7 @@ class Reader:
             rejection = None  # a flush reads no queue
         if rejection is None and spec is not None and spec.aws.secret_name:
             doubted = worker is not None and worker.receiver.problem is not None
-            age = max_age(doubted=doubted, flushing=read.flushing) * self._of.scale
+            age = max_age(doubted=doubted, flushing=read.flushing)
             secret = await self._shared.key_ring.read(key, spec.aws.secret_name, age)
             rejection = secret.rejection
         setup = Setup(None, secret, access, rejection)
@@ -225,7 +223,7 @@ class Reader:
     def _snapshot(
         self, key: Key, read: ParsedRefresh, state: WorkerState, setup: Setup, came: Arrivals
     ) -> Snapshot:
-        now, clock, scale, limiter = time.time(), time.monotonic(), self._of.scale, self._shared.limiter
+        now, clock, limiter = time.time(), time.monotonic(), self._shared.limiter
         spec, target_type, rejection = read.spec, target_type_of(read.spec), setup.rejection
         targets = resource.targets_of(read, now)
         shares = came.discovery.by_id
@@ -242,7 +240,7 @@ class Reader:
             reception=state.reception,
             blocked=blocked,
             blocked_since=blocked_since,
-            flush_remaining=blocked_since + FLUSH_SECONDS * scale - clock,
+            flush_remaining=blocked_since + FLUSH_SECONDS - clock,
             newest=came.newest,
             more=came.more,
             plan_input=PlanInput(
@@ -269,12 +267,12 @@ class Reader:
                 running=state.running,
                 received=max(clock - came.newest, 0.0),
                 times=state.memory.tracker.times(targets, clock),
-                held=limiter.held(shares.values(), GATEWAY_SECONDS * scale, clock),
+                held=limiter.held(shares.values(), GATEWAY_SECONDS, clock),
                 free=limiter.free(
                     key,
                     {group: target_type.limit - busy.get(group, 0) for group in groups},
                     clock,
-                    assume_after=max(assume_after, OTHERS_SECONDS * scale),
+                    assume_after=max(assume_after, OTHERS_SECONDS),
                 ),
                 rivals=limiter.rivals(key, groups),
                 limit=target_type.limit,

@@ -59,13 +59,12 @@ class QueueInspector:
     dead  CaughtUp reports dead letters, until they are redriven or purged
     """
 
-    def __init__(self, receiver: Receiver, on_news: Callable[[], None], scale: float) -> None:
+    def __init__(self, receiver: Receiver, on_news: Callable[[], None]) -> None:
         self.view = QueueView()
         self.dead = False
         self._looked = 0.0  # when `view` was read
         self._receiver = receiver
         self._on_news = on_news
-        self._scale = scale
 
     async def run(self, sqs: Sqs, source: Reading, sent: Collection[str] = ()) -> None:
         """Look for ever. `sent`: the ARNs that refreshes are sent to."""
@@ -84,7 +83,7 @@ class QueueInspector:
                 self.view = view
                 self._on_news()
             if view.problem:
-                await asyncio.sleep(backoff(failures) * self._scale)
+                await asyncio.sleep(backoff(failures))
                 failures += 1
                 continue
             failures, self._looked = 0, looked
@@ -92,10 +91,10 @@ class QueueInspector:
                 self.report()
                 second = second or time.monotonic() + source.visibility
             if not late:
-                await asyncio.sleep(CHECK_SECONDS * self._scale)
+                await asyncio.sleep(CHECK_SECONDS)
                 continue
             for _ in range(QUIET_CHECKS):
-                await asyncio.sleep(CHECK_SECONDS * self._scale)
+                await asyncio.sleep(CHECK_SECONDS)
                 if receiver.received != received or self._watched:
                     break
 
@@ -143,10 +142,9 @@ async def _dead_letters(sqs: Sqs, account: str, name: str) -> int:
 class Discoverer:
     """`discovery`: the last result. `on_news` asks for a pass."""
 
-    def __init__(self, on_news: Callable[[], None], scale: float) -> None:
+    def __init__(self, on_news: Callable[[], None]) -> None:
         self.discovery = Discovery()
         self._on_news = on_news
-        self._scale = scale
         self._again = asyncio.Event()  # discovery is asked for
 
     def ask(self) -> None:
@@ -163,7 +161,7 @@ class Discoverer:
                 found = _with_unseen(await target.discover(), before)
                 found = bounded(found, config.target_type, before)
             except NotLeader:  # nothing was asked; the Lease may be renewed yet
-                await asyncio.sleep(backoff(failures) * self._scale)
+                await asyncio.sleep(backoff(failures))
                 failures += 1
                 continue
             except Exception as error:  # an unexpected answer must not end the resource's work
@@ -179,9 +177,9 @@ class Discoverer:
                 failures = 0
             else:
                 wait, failures = min(wait, backoff(failures)), failures + 1
-            await asyncio.sleep(min(wait, REDISCOVER_SECONDS) * self._scale)
+            await asyncio.sleep(min(wait, REDISCOVER_SECONDS))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait * self._scale):
+                async with asyncio.timeout(wait):
                     await self._again.wait()
 
 

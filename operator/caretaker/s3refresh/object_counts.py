@@ -49,10 +49,9 @@ class Signer(msgspec.Struct, frozen=True):
 
 
 class ObjectCounts:
-    """`found()` is the last count, `ask()` makes the calls. `scale` is for tests."""
+    """`found()` is the last count, `ask()` makes the calls."""
 
-    def __init__(self, scale: float = 1.0) -> None:
-        self._scale = scale
+    def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
         self._next: dict[tuple[Signer, str], dict[str, Count]] = {}  # buckets of calls that have not begun
         self._made: dict[tuple[Signer, Place], Count] = {}
@@ -84,7 +83,7 @@ class ObjectCounts:
         `clients` by region; `on_news` is called once there is an answer."""
         for place, count in due.items():
             made, (region, bucket) = self._made.get((signer, place)), place
-            due_at = made.due_at(self._scale) if made is not None and made.counts_at(count.asked_at) else 0.0
+            due_at = made.due_at() if made is not None and made.counts_at(count.asked_at) else 0.0
             if due_at > count.asked_at:
                 on_news()  # answered since the pass began
                 continue

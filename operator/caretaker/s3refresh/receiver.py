@@ -233,11 +233,10 @@ class Queues(Consumers[Poller]):
 class Receiver:
     """The queues of one resource. `on_news` asks for a pass."""
 
-    def __init__(self, key: Key, queues: Queues, on_news: Callable[[], None], scale: float) -> None:
+    def __init__(self, key: Key, queues: Queues, on_news: Callable[[], None]) -> None:
         self._key = key
         self._queues = queues
         self._on_news = on_news
-        self._scale = scale
         self._stopped = False  # nothing is received any more
         self._readings: Sequence[Reading] = ()
         self._pollers: list[Poller] = []
@@ -300,7 +299,7 @@ class Receiver:
             behind=source.backlog.behind or not source.connected,
             problem=conditions.describe(*problem) if problem is not None else "",
             code=str(problem[0].error_class) if problem is not None else "",
-            malformed=source.malformed.recent(self._scale),
+            malformed=source.malformed.recent(),
         )
 
     def messages(self) -> tuple[tuple[Message, ...], float, bool]:

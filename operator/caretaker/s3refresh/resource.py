@@ -100,35 +100,33 @@ def _status(raw: RawRefresh) -> Status | None:
         return None  # written by another client
 
 
-def read(raw: RawRefresh, wanted: type[Spec], scale: float = 1.0) -> ParsedRefresh:
+def read(raw: RawRefresh, wanted: type[Spec]) -> ParsedRefresh:
     """Judge it. `wanted` is a Spec with every target that there is. A spec older than a stricter CRD is
     shown, never a crash."""
     found = _status(raw)
     status, lost = found or Status(), found is None
     try:
         spec = msgspec.json.decode(raw.spec, type=wanted)
-        options = options_of(spec, scale, status.cost)
+        options = options_of(spec, status.cost)
     except ValueError as error:  # msgspec.ValidationError is one
         invalid = str(error).replace("`$", "`spec")
         return ParsedRefresh(raw.metadata, status, None, invalid=invalid, lost=lost)
     return ParsedRefresh(raw.metadata, status, spec, options, lost=lost)
 
 
-def options_of(spec: Spec, scale: float = 1.0, cost: wire.CostStatus | None = None) -> DebounceOptions:
-    """Seconds, with the interval that a budget allows by these costs. Raises ValueError with the field.
-    `scale` is for tests: waits that no spec asks for, and the floor of 60 s."""
+def options_of(spec: Spec, cost: wire.CostStatus | None = None) -> DebounceOptions:
+    """Seconds, with the interval that a budget allows by these costs. Raises ValueError with the field."""
     debounce, retry = spec.debounce, spec.retry
     options = DebounceOptions(
         quiet_period=seconds_of("debounce.quietPeriod", debounce.quiet_period),
         max_delay=seconds_of("debounce.maxDelay", debounce.max_delay),
-        min_interval=seconds_of("debounce.minInterval", debounce.min_interval) * scale,
-        retry_initial=seconds_of("retry.initial", retry.initial) * scale,
-        retry_max=seconds_of("retry.max", retry.max) * scale,
-        claim_lost=DebounceOptions().claim_lost * scale,
+        min_interval=seconds_of("debounce.minInterval", debounce.min_interval),
+        retry_initial=seconds_of("retry.initial", retry.initial),
+        retry_max=seconds_of("retry.max", retry.max),
         resync=seconds_of("resync.interval", spec.resync.interval),
     )
-    options = costs.widened(options, spec.cost, cost, scale)
-    return target_type_of(spec).debounce_options(options, scale)
+    options = costs.widened(options, spec.cost, cost)
+    return target_type_of(spec).debounce_options(options)
 
 
 # -------------------------------------------------- targets in status

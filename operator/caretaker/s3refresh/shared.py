@@ -26,7 +26,6 @@ class Dependencies(msgspec.Struct, frozen=True):
     add        asks for a pass, at once if urgent
     owner      this process, in claims
     namespace  the only namespace that is served; empty = all
-    scale      factor on times, for tests
     """
 
     client: KubeClient
@@ -37,7 +36,6 @@ class Dependencies(msgspec.Struct, frozen=True):
     owner: str
     namespace: str = ""
     egress_allow: Collection[str] = ()
-    scale: float = 1.0
 
 
 class Shared:
@@ -47,7 +45,7 @@ class Shared:
         self.claims = QueueClaims()
         self.queues = Queues(of.aws, self.claims.has_source)
         self.limiter = ConcurrencyLimiter()
-        self.counts = ObjectCounts(of.scale)
+        self.counts = ObjectCounts()
         self.key_ring = KeyRing(of.client, of.add, of.aws.retire)
         self.workers: dict[Key, Worker] = {}
         self.stopping = self.keeps_requests = False

@@ -75,9 +75,8 @@ class TargetType(Wire, frozen=True):
         """Seconds between two discoveries. ValueError with the field."""
         return REDISCOVER_SECONDS
 
-    def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:  # noqa: ARG002 - for those that override it
-        """The options, with those that only the target knows. ValueError with the field; `scale` as of
-        resource.options_of()."""
+    def debounce_options(self, options: DebounceOptions) -> DebounceOptions:
+        """The options, with those that only the target knows. ValueError with the field."""
         longest = math.inf if self.reports_end else 0.0
         return replace(options, tracked=True, assume_after=math.inf, completion_timeout=longest)
 

@@ -21,7 +21,6 @@ def make(context: Context) -> S3AggregatedRefreshKind:
             owner=settings.identity,
             namespace=settings.namespace or "",
             egress_allow=settings.egress_allow,
-            scale=context.scale,
         )
     )
 

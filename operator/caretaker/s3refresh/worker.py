@@ -117,10 +117,9 @@ class RefreshCalls:
 class RefreshEnds:
     """`ends`: those that no pass has written yet. `on_result` asks for a pass."""
 
-    def __init__(self, on_result: Callable[[], None], scale: float) -> None:
+    def __init__(self, on_result: Callable[[], None]) -> None:
         self.ends: tuple[End, ...] = ()
         self._on_result = on_result
-        self._scale = scale
         self._in_flight: frozenset[str] = frozenset()  # ids of refreshes
         self._any_in_flight = asyncio.Event()
 
@@ -136,7 +135,7 @@ class RefreshEnds:
         """Ask for the ends of refreshes in flight, for ever."""
         while True:
             await self._any_in_flight.wait()
-            await asyncio.sleep(ENDS_SECONDS * self._scale)
+            await asyncio.sleep(ENDS_SECONDS)
             try:
                 self.ends = tuple(await target.ended(self._in_flight))
             except Exception:  # an unexpected answer must not end the resource's work
@@ -182,18 +181,17 @@ class Worker:
         queues: Queues,
         add: Callable[..., None],
         on_called: Callable[[Share, float], None],
-        scale: float = 1.0,
     ) -> None:
         key = Key(S3_AGGREGATED_REFRESH.kind, meta.namespace, meta.name)
         on_news, on_result = partial(add, key), partial(add, key, urgent=True)
         self.uid = meta.uid
         self.config: WorkerConfig | None = None
         self.memory = PassMemory()
-        self.receiver = Receiver(key, queues, on_news, scale)
-        self.discoverer = Discoverer(on_news, scale)
+        self.receiver = Receiver(key, queues, on_news)
+        self.discoverer = Discoverer(on_news)
         self.calls = RefreshCalls(on_result, self.discoverer.ask, on_called)
-        self.ends = RefreshEnds(on_result, scale)
-        self.inspector = QueueInspector(self.receiver, on_news, scale)
+        self.ends = RefreshEnds(on_result)
+        self.inspector = QueueInspector(self.receiver, on_news)
         self._target: TargetClient | None = None
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -41,6 +41,13 @@ async def client(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[KubeClient
         yield made
 
 
+@pytest.fixture
+def reader(client: KubeClient, monkeypatch: pytest.MonkeyPatch) -> DataReader:
+    """One that lets no time pass between two reads."""
+    monkeypatch.setattr(data_reader, "DATA_SECONDS", 0.0)
+    return DataReader(client)
+
+
 def serve(api: FakeApiServer, place: str, version: str, note: str = "", **data: str) -> None:
     meta = {"name": place.rsplit("/", 1)[1], "uid": f"uid-{place}", "resourceVersion": version}
     meta |= {"annotations": {"note": note}}
@@ -71,9 +78,9 @@ def full() -> Bulk:
 
 
 async def test_an_object_is_read_whole_only_after_its_metadata_has_changed(
-    api: FakeApiServer, client: KubeClient
+    api: FakeApiServer, reader: DataReader
 ) -> None:
-    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(MAP, SECRET)
+    cache, bulk, of = DataCache(), full(), refers(MAP, SECRET)
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     serve(api, f"{SECRETS}/token", "2", t="eA==")
     first = await reader.read(of, cache, bulk)
@@ -114,9 +121,9 @@ async def test_for_a_while_nothing_is_read_again(api: FakeApiServer, client: Kub
     ],
 )
 async def test_an_object_that_cannot_be_read_is_a_fault_and_the_part_is_kept(
-    api: FakeApiServer, client: KubeClient, refusal: dict[str, Any], fault: str
+    api: FakeApiServer, reader: DataReader, refusal: dict[str, Any], fault: str
 ) -> None:
-    reader, cache, bulk = DataReader(client, scale=0.0), DataCache(), full()
+    cache, bulk = DataCache(), full()
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     api.on("GET", f"{SECRETS}/token", refusing(refusal))
     unread = await reader.read(refers(MAP, SECRET, revision="t-before"), cache, bulk)
@@ -131,9 +138,9 @@ async def test_an_object_that_cannot_be_read_is_a_fault_and_the_part_is_kept(
 
 @pytest.mark.parametrize("status", [429, 503, 504])
 async def test_an_api_server_that_fails_says_nothing_of_the_data(
-    api: FakeApiServer, client: KubeClient, status: int
+    api: FakeApiServer, reader: DataReader, status: int
 ) -> None:
-    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(MAP)
+    cache, bulk, of = DataCache(), full(), refers(MAP)
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     first = await reader.read(of, cache, bulk)
     api.on("GET", f"{MAPS}/sysctl", refusing(failure(status, "Any", "etcd")))
@@ -143,10 +150,10 @@ async def test_an_api_server_that_fails_says_nothing_of_the_data(
 
 
 async def test_an_object_that_the_api_server_cannot_read_ends_no_pass(
-    api: FakeApiServer, client: KubeClient
+    api: FakeApiServer, reader: DataReader
 ) -> None:
     """A Secret whose key of encryption is gone has HTTP 500 for ever: active runs still end."""
-    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(SECRET)
+    cache, bulk, of = DataCache(), full(), refers(SECRET)
     api.on("GET", f"{SECRETS}/token", refusing(failure(500, "InternalError", "no key for hunter2")))
     unread = await reader.read(of, cache, bulk)
     assert unread.fault == (
@@ -159,9 +166,9 @@ async def test_an_object_that_the_api_server_cannot_read_ends_no_pass(
     assert await reader.read(of, cache, bulk) == first
 
 
-async def test_without_the_field_nothing_is_left_of_the_data(api: FakeApiServer, client: KubeClient) -> None:
+async def test_without_the_field_nothing_is_left_of_the_data(api: FakeApiServer, reader: DataReader) -> None:
     """A fault that outlived the field would hold all starts, and its time would be due for ever."""
-    reader, cache = DataReader(client, scale=0.0), DataCache()
+    cache = DataCache()
     api.on("GET", f"{MAPS}/sysctl", refusing(failure(404, "NotFound", "not found")))
     assert (await reader.read(refers(MAP), cache, full())).fault
     assert await reader.read(refers(), cache, full()) == ReferencedData()
@@ -169,9 +176,9 @@ async def test_without_the_field_nothing_is_left_of_the_data(api: FakeApiServer,
 
 
 async def test_all_that_is_read_counts_even_if_another_object_is_missing(
-    api: FakeApiServer, client: KubeClient
+    api: FakeApiServer, reader: DataReader
 ) -> None:
-    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(SECRET, MAP)
+    cache, bulk, of = DataCache(), full(), refers(SECRET, MAP)
     serve(api, f"{SECRETS}/token", "1", t="x" * 1024 * 1024)
     api.on("GET", f"{MAPS}/sysctl", refusing(failure(404, "NotFound", "not found")))
     assert (await reader.read(of, cache, bulk)).fault
@@ -181,8 +188,8 @@ async def test_all_that_is_read_counts_even_if_another_object_is_missing(
     assert asked(api) == [("token", False), ("sysctl", False)], "no object is read whole in vain"
 
 
-async def test_metadata_counts_by_its_size(api: FakeApiServer, client: KubeClient) -> None:
-    reader, cache, bulk, of = DataReader(client, scale=0.0), DataCache(), full(), refers(MAP)
+async def test_metadata_counts_by_its_size(api: FakeApiServer, reader: DataReader) -> None:
+    cache, bulk, of = DataCache(), full(), refers(MAP)
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     await reader.read(of, cache, full())
     serve(api, f"{MAPS}/sysctl", "1", note="x" * 1024 * 1024)
@@ -190,14 +197,9 @@ async def test_metadata_counts_by_its_size(api: FakeApiServer, client: KubeClien
     assert 5 < bulk.take_data(0, time.monotonic()) < 8
 
 
-async def test_a_turn_that_is_far_holds_starts_and_no_pass(api: FakeApiServer, client: KubeClient) -> None:
+async def test_a_turn_that_is_far_holds_starts_and_no_pass(api: FakeApiServer, reader: DataReader) -> None:
     """Ends of runs are recorded meanwhile, and edits are seen."""
-    reader, cache, bulk, of = (
-        DataReader(client, scale=0.0),
-        DataCache(),
-        full(),
-        refers(MAP, revision="t-was"),
-    )
+    cache, bulk, of = DataCache(), full(), refers(MAP, revision="t-was")
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     bulk.take_data(64 * 1024 * 1024, time.monotonic())
     waits = await reader.read(of, cache, bulk)
@@ -212,9 +214,9 @@ async def test_a_turn_that_is_far_holds_starts_and_no_pass(api: FakeApiServer, c
     assert not (await reader.read(of, cache, full())).fault
 
 
-async def test_the_tasks_of_a_namespace_take_turns(api: FakeApiServer, client: KubeClient) -> None:
+async def test_the_tasks_of_a_namespace_take_turns(api: FakeApiServer, reader: DataReader) -> None:
     """One with much data makes the others wait; their data as last read is used meanwhile."""
-    reader, bulk = DataReader(client, scale=0.0), full()
+    bulk = full()
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     serve(api, f"{SECRETS}/token", "1", t="x" * 1024 * 1024)
     known, large, fresh = DataCache(), DataCache(), DataCache()
@@ -231,9 +233,9 @@ async def test_the_tasks_of_a_namespace_take_turns(api: FakeApiServer, client: K
 
 
 async def test_many_tasks_that_are_new_begin_in_order_without_a_crowd(
-    api: FakeApiServer, client: KubeClient
+    api: FakeApiServer, reader: DataReader
 ) -> None:
-    reader, bulk = DataReader(client, scale=0.0), full()
+    bulk = full()
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     waits, began = [], time.monotonic()
     for _ in range(40):
@@ -250,11 +252,11 @@ async def test_many_tasks_that_are_new_begin_in_order_without_a_crowd(
 
 
 async def test_each_read_counts_and_a_hash_16_times_as_much(
-    api: FakeApiServer, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+    api: FakeApiServer, reader: DataReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two objects: 2 KiB at rest. Labels that change for ever cost a hash each time."""
     monkeypatch.setattr(data_reader, "time", SimpleNamespace(monotonic=lambda: 1000.0))
-    reader, cache, of = DataReader(client, scale=0.0), DataCache(), refers(MAP, SECRET)
+    cache, of = DataCache(), refers(MAP, SECRET)
     serve(api, f"{SECRETS}/token", "1")
     for version, kib in (("1", 18), ("1", 2), ("1", 2), ("2", 18), ("2", 2)):
         serve(api, f"{MAPS}/sysctl", version)

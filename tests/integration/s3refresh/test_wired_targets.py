@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -25,6 +26,7 @@ from testing.faults import Action, Exchange, Match
 from testing.operator import OperatorProcess
 from testing.refreshing import TIME_SCALE, TIMEOUT, Refresh, Refreshing, add_headers, condition, stands
 
+TESTS: Final = str(Path(__file__).parents[2])
 KEYS: Final = ("in/2026/a", "in/2026/b")
 FOLDERS: Final = {"/", "in", "in/2026"}
 
@@ -489,6 +491,9 @@ SILENT_NAMES: Final = """
 import socket, sys, threading
 from caretaker.cli import main
 
+sys.path.append(sys.argv[1])
+from testing import waits
+
 real = socket.getaddrinfo
 
 def getaddrinfo(host, *args, **kwargs):
@@ -498,7 +503,8 @@ def getaddrinfo(host, *args, **kwargs):
     threading.Event().wait()
 
 socket.getaddrinfo = getaddrinfo
-sys.exit(main(sys.argv[2:], float(sys.argv[1])))
+waits.shorten(float(sys.argv[2]), lease="--no-leader-elect" not in sys.argv)
+sys.exit(main(sys.argv[3:]))
 """
 
 
@@ -506,7 +512,7 @@ async def test_an_operator_stops_while_a_name_is_looked_up(
     own: tuple[OperatorProcess, Refreshing, ApiProxy],
 ) -> None:
     process, place, _ = own
-    process.command = (sys.executable, "-c", SILENT_NAMES, str(TIME_SCALE), "run")
+    process.command = (sys.executable, "-c", SILENT_NAMES, TESTS, str(TIME_SCALE), "run")
     source = place.aws.source()
     target = {"http": {"url": "http://a.silent/purge", "timeout": "60s"}}
     resource = await refresher(place, source, target)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caretaker.aws.bucket import Limiter, TokenBucket
-from caretaker.aws.services import Rate, api_name, iam_action, is_write, policy, scaled_rate
+from caretaker.aws.services import Rate, api_name, iam_action, is_write, policy
 
 
 def test_a_burst_passes_and_the_rest_waits_in_order() -> None:
@@ -124,9 +124,3 @@ def test_a_refresh_is_never_sent_twice_for_one_call() -> None:
 )
 def test_the_action_that_permits_an_operation(service: str, operation: str, action: str) -> None:
     assert iam_action(service, operation) == action
-
-
-def test_a_rate_is_sped_up_with_the_time_of_tests() -> None:
-    assert scaled_rate("ec2", 1.0) == policy("ec2").rate
-    assert scaled_rate("ec2", 0.05).per_second == pytest.approx(20 * policy("ec2").rate.per_second)
-    assert scaled_rate("ec2", 0.05).burst == policy("ec2").rate.burst

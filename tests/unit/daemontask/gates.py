@@ -115,7 +115,7 @@ class Gates:
         )
         made = plan(found)
         self.server.asked.clear()
-        control = GateControl(self.server, self.store, 1.0, lambda: self.now)  # type: ignore[arg-type]
+        control = GateControl(self.server, self.store, lambda: self.now)  # type: ignore[arg-type]
         self.opened, self.again = asyncio.run(
             control.open(found.eligibility_rules.gate, found.task.spec.rerun_on, made, self.state)
         )

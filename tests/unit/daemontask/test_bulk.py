@@ -333,7 +333,7 @@ async def test_what_was_created_counts() -> None:
     api, state, launch = Api(), TaskState(UID), plan(of).launch
     state.ledger.confirmed, state.spec = time.monotonic(), SpecCache(pod_cost=CREATE_BYTES // 4)
     client: Any = api
-    made, complete = await PodControl(client, Store(), 1.0).start(
+    made, complete = await PodControl(client, Store()).start(
         of.task, of.revision, Launch(starts=launch.starts[:8]), state
     )
     assert (len(made), complete) == (2, False), "another task may have been quicker since the plan"

@@ -101,7 +101,7 @@ class Passes:
         for name in names:
             self.store.observe_write(self.server.wire(name).record(), 1)
         client: Any = self.server
-        self.control = CordonControl(client, self.store, 1.0)
+        self.control = CordonControl(client, self.store)
 
     def run(self, **spec: Any) -> float:
         """Returns when to try again."""
@@ -294,7 +294,7 @@ def test_a_cordon_that_a_person_set_after_ours_ended_stays_and_the_mark_goes(tas
         of.server.nodes["a"].update(mark=CORDONED, unschedulable=unschedulable, version=version)
         of.store.observe_write(of.server.wire("a").record(), version)
     client: Any = of.server
-    control = CordonControl(client, of.store, 1.0, handlers.ended)
+    control = CordonControl(client, of.store, handlers.ended)
     if task_lives:
         asyncio.run(control.release([handlers.nodes["a"]], of.state))
     else:
@@ -355,12 +355,12 @@ def apply(of: Passes) -> Outcome:
     metrics = DaemonTaskMetrics(CollectorRegistry())
     of.state.ledger.shards = Shards(client, "default", "task", UID)
     controls = Controls(
-        pods=PodControl(client, Store[Pod](), 1.0),
-        gates=GateControl(client, of.store, 1.0),
+        pods=PodControl(client, Store[Pod]()),
+        gates=GateControl(client, of.store),
         cordons=of.control,
-        drains=DrainControl(client, metrics, 1.0),
+        drains=DrainControl(client, metrics),
     )
-    applier = Applier(controls, metrics, 1.0)
+    applier = Applier(controls, metrics)
     found = snapshot(
         task(drain=Drain(), parallelism=1),
         list(of.store.values()),

@@ -173,7 +173,6 @@ CHANGES: dict[str, Change] = {
     "a namesake is there": lambda s: msgspec.structs.replace(
         s, namesakes={NODES["new"].uid: pod(NODES["new"], 7, owner_uid="earlier")}
     ),
-    "backoffs scale": lambda s: msgspec.structs.replace(s, scale=0.01),
 }
 
 
@@ -229,7 +228,7 @@ def reported(*, expired: tuple[Pod, ...] = (), expires: float = 0.0, **decision:
 
 
 def basis(**changes: Any) -> Basis:
-    made = Basis(task().spec, REVISION, EligibilityRules(TEMPLATE), "", {}, 0, 0.0, 1.0)
+    made = Basis(task().spec, REVISION, EligibilityRules(TEMPLATE), "", {}, 0, 0.0)
     return msgspec.structs.replace(made, **changes)
 
 

@@ -189,6 +189,16 @@ def test_no_more_nodes_are_cordoned_while_one_stays_cordoned_after_its_failure()
     assert made.launch.jammed
 
 
+def test_a_node_that_has_succeeded_holds_its_slot_until_it_is_uncordoned() -> None:
+    made = planned(task(**DRAIN), [A, B], entries={"a": entry(A)})
+    assert acts(made) == ([], [], [], ["a"])
+
+
+def test_a_mark_that_is_left_on_a_node_at_rest_is_removed() -> None:
+    left = node("a", cordon=MARK)  # another client has uncordoned it
+    assert acts(planned(task(**DRAIN), [left], entries={"a": entry(left)})) == ([], [], [], ["a"])
+
+
 def test_a_re_run_of_a_node_that_stayed_cordoned_drains_it_again() -> None:
     asked = task(annotations={"caretaker.dev/rerun-nodes": '{"a": "1970-01-02T00:00:00Z"}'}, **DRAIN)
     assert acts(planned(asked, [A, B], [], {"a": entry(A, "Failed")})) == ([], ["a"], [], [])
@@ -462,12 +472,12 @@ def test_the_selector_as_a_parameter() -> None:
 def test_looks_become_rarer_while_nothing_moves() -> None:
     waits, of = list[float](), view()[A.uid]
     for _ in range(8):
-        wait = next_wait(of, moved=False, scale=1.0)
+        wait = next_wait(of, moved=False)
         of = msgspec.structs.replace(of, looked=of.next, next=of.next + wait)
         waits.append(wait)
     assert waits == sorted(waits)
     assert waits[-1] == 30.0
-    assert next_wait(of, moved=True, scale=1.0) == next_wait(None, moved=False, scale=1.0) == 5.0
+    assert next_wait(of, moved=True) == next_wait(None, moved=False) == 5.0
 
 
 # ---------------------------------------------------------------- the mark

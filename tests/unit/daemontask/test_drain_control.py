@@ -53,7 +53,7 @@ class Api:
 
 async def looked(api: Api, nodes: int, passes: int = 1) -> TaskState:
     client: Any = api
-    control = DrainControl(client, DaemonTaskMetrics(CollectorRegistry()), 1.0)
+    control = DrainControl(client, DaemonTaskMetrics(CollectorRegistry()))
     cordoned = [node(f"n{number:03}", unschedulable=True, cordon=MARK) for number in range(nodes)]
     of = task(drain=Drain(), parallelism="100%")
     found = snapshot(of, cordoned)
@@ -105,7 +105,7 @@ class Node:
         self.api, self.now, self.state = api, NOW, TaskState(UID)
         monkeypatch.setattr(time, "time", lambda: self.now)
         client: Any = api
-        self.control = DrainControl(client, DaemonTaskMetrics(CollectorRegistry()), 1.0)
+        self.control = DrainControl(client, DaemonTaskMetrics(CollectorRegistry()))
         self.task = task(drain=Drain(**drain), parallelism=1)
 
     async def look(self, seconds: float) -> DrainView:
@@ -190,7 +190,7 @@ async def test_of_more_pods_than_a_look_evicts_the_next_look_tries_others(
 
 async def test_looks_of_all_tasks_share_their_rate() -> None:
     api: Any = Api(0)
-    control = DrainControl(api, DaemonTaskMetrics(CollectorRegistry()), 1.0)
+    control = DrainControl(api, DaemonTaskMetrics(CollectorRegistry()))
     for _ in range(3):
         cordoned = [node(f"n{number:03}", unschedulable=True, cordon=MARK) for number in range(30)]
         found = snapshot(task(drain=Drain(), parallelism="100%"), cordoned)

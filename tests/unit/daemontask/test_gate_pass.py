@@ -35,12 +35,12 @@ class Pass:
         gates.state.ledger.shards = shards
         metrics = DaemonTaskMetrics(CollectorRegistry())
         controls = Controls(
-            pods=PodControl(server, Store[Pod](), 1.0),  # type: ignore[arg-type]
-            gates=GateControl(server, gates.store, 1.0),  # type: ignore[arg-type]
-            cordons=CordonControl(server, gates.store, 1.0),  # type: ignore[arg-type]
-            drains=DrainControl(server, metrics, 1.0),  # type: ignore[arg-type]
+            pods=PodControl(server, Store[Pod]()),  # type: ignore[arg-type]
+            gates=GateControl(server, gates.store),  # type: ignore[arg-type]
+            cordons=CordonControl(server, gates.store),  # type: ignore[arg-type]
+            drains=DrainControl(server, metrics),  # type: ignore[arg-type]
         )
-        self.applier = Applier(controls, metrics, 1.0)
+        self.applier = Applier(controls, metrics)
 
     def run(self) -> Outcome:
         return asyncio.run(self.applier.apply(self.found, plan(self.found), self.gates.state))

@@ -137,26 +137,16 @@ def test_a_pod_that_is_recorded_or_may_be_repeated_needs_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ago", "scale", "expected"),
-    [
-        (0, 1.0, True),
-        (30.9, 1.0, True),
-        (31, 1.0, False),
-        (-30.9, 1.0, True),
-        (-31, 1.0, False),
-        (15.9, 0.5, True),
-        (16, 0.5, False),
-    ],
+    ("ago", "expected"), [(0, True), (30.9, True), (31, False), (-30.9, True), (-31, False)]
 )
-def test_how_long_its_pod_may_be_on_its_way(ago: float, scale: float, expected: bool) -> None:
-    assert is_expected(BEGUN, NOW + ago, scale) is expected
-    assert (NOW + abs(ago) < expected_until(BEGUN, scale)) is expected
+def test_how_long_its_pod_may_be_on_its_way(ago: float, expected: bool) -> None:
+    assert is_expected(BEGUN, NOW + ago) is expected
+    assert (NOW + abs(ago) < expected_until(BEGUN)) is expected
 
 
 def test_until_when_another_operator_may_create() -> None:
     ended = msgspec.structs.replace(BEGUN, finished_at=int(NOW))
-    assert [quiet_from(ended, scale) - NOW for scale in (1.0, 0.5)] == [31.0, 16.0]
-    assert [expected_until(BEGUN, scale) - NOW for scale in (1.0, 0.5)] == [31.0, 16.0]
+    assert quiet_from(ended) - NOW == expected_until(BEGUN) - NOW == 31.0
 
 
 RETRY = Entry(
@@ -190,15 +180,15 @@ def test_one_that_is_taken_back_leaves_what_stood_there_or_a_run_that_is_due() -
 def test_what_follows_from_one_whose_pod_cannot_be_seen(
     spec: Spec, of: Entry, unstarted: str, after: float, expected: Entry
 ) -> None:
-    assert concluded(spec, of, unstarted, NOW + after, 1.0) == expected
+    assert concluded(spec, of, unstarted, NOW + after) == expected
 
 
 def test_a_run_whose_pod_is_gone_is_told() -> None:
-    told = concluded(ONCE, BEFORE, "", NOW + 31, 1.0)
+    closed = concluded(ONCE, BEFORE, "", NOW + 31)
     words = "its Pod was gone, or never seen, before its end was recorded; look at the node, then rerun it"
     ended = {"finished_at": int(NOW + 31), "message": words, "before": None}
-    assert told == msgspec.structs.replace(BEFORE, **ended)
-    assert concluded(ONCE, told, "", NOW + 99, 1.0) is told
+    assert closed == msgspec.structs.replace(BEFORE, **ended)
+    assert concluded(ONCE, closed, "", NOW + 99) is closed
 
 
 @pytest.mark.parametrize(

@@ -125,15 +125,12 @@ def test_a_node_without_a_pod(asked: dict[str, Any], decision: Decision) -> None
         ),
     ],
 )
-@pytest.mark.parametrize("scale", [1.0, 0.5])
-def test_a_node_whose_backoff_is_not_over(
-    of: Entry, inputs: dict[str, Any], decision: Decision, scale: float
-) -> None:
+def test_a_node_whose_backoff_is_not_over(of: Entry, inputs: dict[str, Any], decision: Decision) -> None:
     """Of three attempts: 40 s."""
-    wake = NOW - 5 + 40 * scale
+    wake = NOW + 35
     until = wake if decision.slot else 0.0
     expected = msgspec.structs.replace(decision, wake=wake, slot_until=until)
-    assert decided(of, backoff_scale=scale, **inputs) == expected
+    assert decided(of, **inputs) == expected
 
 
 def test_a_node_whose_backoff_is_over() -> None:

@@ -738,9 +738,8 @@ class TestRetention:
 
     def test_a_record_that_is_only_just_known_keeps_the_name_taken(self) -> None:
         old = succeeded(A, finished=NOW - 9000)
-        for known, scale in ((NOW - 29, 1.0), (NOW - 14, 0.5)):
-            ledger = Ledger(entries={"a": entry(A)}, shards=1, since={"a": known})
-            given = task(ttl_seconds_after_finished=0), [A], [old]
-            result = planned(*given, ledger=ledger, scale=scale)
-            assert (result.deletes, result.wake) == ((), NOW + 1)
-            assert planned(*given, ledger=ledger, scale=scale, now=NOW + 1).deletes == (old,)
+        ledger = Ledger(entries={"a": entry(A)}, shards=1, since={"a": NOW - 29})
+        given = task(ttl_seconds_after_finished=0), [A], [old]
+        result = planned(*given, ledger=ledger)
+        assert (result.deletes, result.wake) == ((), NOW + 1)
+        assert planned(*given, ledger=ledger, now=NOW + 1).deletes == (old,)

@@ -53,9 +53,7 @@ async def test_of_large_pods_fewer_are_created_at_a_time(
     state.ledger.confirmed, state.creation.width = time.monotonic(), CREATE_CONCURRENCY
     client: Any = api
     seen = snapshot(of, nodes)
-    created, complete = await PodControl(client, Store(), 1.0).start(
-        of, seen.revision, plan(seen).launch, state
-    )
+    created, complete = await PodControl(client, Store()).start(of, seen.revision, plan(seen).launch, state)
     assert (len(created), complete) == (200, True)
     assert api.most == most
 
@@ -68,5 +66,5 @@ async def test_no_start_is_begun_from_the_boundary_on(ahead: float, created: int
     client: Any = Api()
     seen = snapshot(of, nodes)
     launch = msgspec.structs.replace(plan(seen).launch, boundary=time.time() + ahead)
-    found = await PodControl(client, Store(), 1.0).start(of, seen.revision, launch, state)
+    found = await PodControl(client, Store()).start(of, seen.revision, launch, state)
     assert (len(found[0]), found[1]) == (created, created > 0)

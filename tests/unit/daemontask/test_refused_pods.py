@@ -173,20 +173,19 @@ def test_every_refused_node_is_named_however_many_there_are() -> None:
 # ---------------------------------------------------------------- the next try
 
 
-def refused(scale: float = 1.0) -> RefusedPods:
+def refused() -> RefusedPods:
     """All of a row of nodes, at 100 s."""
     refused_pods = RefusedPods()
-    assert [refused_pods.add(str(n), "no", 100.0, scale) for n in range(ROW)] == [False] * (ROW - 1) + [True]
+    assert [refused_pods.add(str(n), "no", 100.0) for n in range(ROW)] == [False] * (ROW - 1) + [True]
     return refused_pods
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.5])
-def test_a_task_is_tried_again_with_one_node_at_a_time_ever_more_seldom(scale: float) -> None:
-    refused_pods = refused(scale)
-    assert refused_pods.until == 100 + scale
+def test_a_task_is_tried_again_with_one_node_at_a_time_ever_more_seldom() -> None:
+    refused_pods = refused()
+    assert refused_pods.until == 101
     for number, wait in enumerate((2, 4, 8)):
-        assert refused_pods.add(f"new-{number}", "no", 200.0, scale)
-        assert refused_pods.until == 200 + wait * scale
+        assert refused_pods.add(f"new-{number}", "no", 200.0)
+        assert refused_pods.until == 200 + wait
 
 
 def test_a_node_that_was_refused_before_says_nothing_of_the_others() -> None:

@@ -167,7 +167,7 @@ def test_only_an_end_is_kept_and_beside_what_is_there() -> None:
     a, b = node("a"), node("b")
     state = TaskState("uid")
     for gone in (pod(a), failed(a, 2), succeeded(b)):
-        state.pod_gone(gone, 0.0, 1.0)
+        state.pod_gone(gone, 0.0)
     there = {a.uid: {"x": pod(a, 3)}}
     found = state.with_ended(there, {"a": a, "b": b})
     assert {of: [p.uid for p in pods.values()] for of, pods in found.items()} == {
@@ -181,7 +181,7 @@ def test_an_end_of_our_own_making_is_not_kept() -> None:
     state = TaskState("uid")
     a = node("a")
     state.deletions.expected.add("pod-a-1")
-    state.pod_gone(failed(a), 0.0, 1.0)
+    state.pod_gone(failed(a), 0.0)
     assert not state.with_ended({}, {"a": a})
 
 

@@ -2,8 +2,6 @@
 
 from typing import Any, Final
 
-import pytest
-
 from caretaker.imds.checks import OWN_SECONDS
 from caretaker.imds.observations import GONE_SECONDS, LOST_SECONDS, Observations
 
@@ -31,9 +29,8 @@ def read(of: Observations, at: float, *found: Any, ids: str = "i-1", whole: bool
     return "lost" if one.lost else "unconfirmed" if one.under_way else "known"
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.5])
-def test_one_that_a_response_lacks_is_due_after_a_while_and_then_gone(scale: float) -> None:
-    of, wait = Observations(scale), LOST_SECONDS * scale
+def test_one_that_a_response_lacks_is_due_after_a_while_and_then_gone() -> None:
+    of, wait = Observations(), LOST_SECONDS
     assert read(of, 0.0, told()) == "known"
     assert read(of, 100.0) == "lost"
     assert (of.due(100.0 + wait - 0.1), of.due(100.0 + wait)) == (set(), {"i-1"})
@@ -43,7 +40,7 @@ def test_one_that_a_response_lacks_is_due_after_a_while_and_then_gone(scale: flo
 
 
 def test_one_that_a_response_lacks_some_option_of_is_due_until_one_has_it() -> None:
-    of = Observations(1.0)
+    of = Observations()
     read(of, 0.0, told())
     without = {name: value for name, value in TOLD.items() if name != "HttpProtocolIpv6"}
     assert read(of, 100.0, told(options=without)) == "lost"
@@ -54,14 +51,14 @@ def test_one_that_a_response_lacks_some_option_of_is_due_until_one_has_it() -> N
 
 
 def test_a_whole_read_forgets_those_that_it_was_not_asked_for_and_does_not_have() -> None:
-    of = Observations(1.0)
+    of = Observations()
     read(of, 0.0, told(), told("i-2"), ids="i-1 i-2")
     assert read(of, 10.0, told("i-2"), ids="i-2") == "known"
     assert read(of, 20.0, told("i-2"), ids="i-2", whole=True) == "gone"
 
 
 def test_one_that_ec2_does_not_know_is_gone_until_a_later_response_has_it() -> None:
-    of = Observations(1.0)
+    of = Observations()
     read(of, 0.0, told())
     of.gone("i-1", 50.0)
     assert [read(of, at, told()) for at in (49.0, 50.0, 50.1)] == ["gone", "gone", "known"]
@@ -69,13 +66,13 @@ def test_one_that_ec2_does_not_know_is_gone_until_a_later_response_has_it() -> N
 
 
 def test_a_request_from_before_it_was_found_to_be_gone_makes_that_no_earlier() -> None:
-    of = Observations(1.0)
+    of = Observations()
     of.gone("i-1", 100.0)
     assert (read(of, 50.0), read(of, 90.0, told())) == ("gone", "gone")
 
 
 def test_one_that_is_gone_is_remembered_for_two_days() -> None:
-    of, at = Observations(1.0), 10 * GONE_SECONDS
+    of, at = Observations(), 10 * GONE_SECONDS
     of.gone("i-1", at)
     for later in (1.0, 2.0, GONE_SECONDS + 1.9):
         assert read(of, at + later) == "gone", "each response without it counts"
@@ -84,9 +81,8 @@ def test_one_that_is_gone_is_remembered_for_two_days() -> None:
     assert read(of, at + GONE_SECONDS) == "lost"
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.5])
-def test_a_description_from_before_our_change_counts_after_half_a_minute(scale: float) -> None:
-    of, own = Observations(scale), OWN_SECONDS * scale
+def test_a_description_from_before_our_change_counts_after_half_a_minute() -> None:
+    of, own = Observations(), OWN_SECONDS
     read(of, 0.0, told())
     assert of.changed("i-1", RAISED, 100.0)  # type: ignore[arg-type]
     assert of.applied("i-1", RAISED) is False
@@ -95,7 +91,7 @@ def test_a_description_from_before_our_change_counts_after_half_a_minute(scale: 
 
 
 def test_an_answer_to_a_call_counts_in_place_of_what_was_sent() -> None:
-    of = Observations(1.0)
+    of = Observations()
     read(of, 0.0, told())
     of.doubt("i-1", {"HttpPutResponseHopLimit": 2, "HttpTokens": "required"}, 100.0)
     assert of.changed("i-1", RAISED, 101.0)  # type: ignore[arg-type]
@@ -103,7 +99,7 @@ def test_an_answer_to_a_call_counts_in_place_of_what_was_sent() -> None:
 
 
 def test_without_an_answer_the_values_are_those_of_ec2() -> None:
-    of = Observations(1.0)
+    of = Observations()
     read(of, 0.0, told())
     of.doubt("i-1", {"HttpPutResponseHopLimit": 2}, 100.0)
     assert read(of, 101.0, told(options={**TOLD, "HttpPutResponseHopLimit": 5})) == "unconfirmed"
@@ -111,13 +107,13 @@ def test_without_an_answer_the_values_are_those_of_ec2() -> None:
 
 
 def test_an_answer_of_one_that_is_not_known_changes_nothing() -> None:
-    of = Observations(1.0)
+    of = Observations()
     assert not of.changed("i-9", RAISED, 0.0)  # type: ignore[arg-type]
     assert of.known == {}
 
 
 def test_a_refusal_may_come_late() -> None:
-    of = Observations(1.0)
+    of = Observations()
     read(of, 0.0, told())
     of.doubt("i-1", {"HttpPutResponseHopLimit": 2}, 100.0)
     assert read(of, 101.0, told()) == "unconfirmed"

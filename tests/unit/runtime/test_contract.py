@@ -92,7 +92,6 @@ async def test_a_kind_that_stops_shows_no_resource(kind: str) -> None:
             metrics=metrics,
             settings=Settings(identity="a"),
             unseen=lambda: None,
-            scale=1.0,
         )
     )
     for gauge in set(series.values()) - shared:

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from caretaker.aws.errors import AwsError, ErrorClass
+from caretaker.runtime import queue_consumer
 from caretaker.runtime.queue_consumer import LOG_SECONDS, LongPolls, MalformedLog, QueueConsumer
 from caretaker.runtime.work_queue import Key
-from fakes.virtualtime import run
+from fakes import virtualtime
+from fakes.virtualtime import played, run
 
 
 async def flood(log: MalformedLog, seconds: int) -> None:
@@ -52,16 +54,21 @@ def test_an_id_that_is_none_is_not_shown(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.records[0].getMessage() == "message ? cannot be read: no JSON"
 
 
-def test_the_last_fault_is_known_for_an_hour() -> None:
+def test_the_last_fault_is_known_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_consumer, "time", virtualtime)
+
     async def scenario() -> list[str]:
         log = MalformedLog()
-        found = [log.recent(1.0)]
+        found = [log.recent()]
         for fault in ("no JSON", "no event"):
             log.add("m", fault)
-            found.append(log.recent(1.0))
-        return [*found, log.recent(0.0)]
+            found.append(log.recent())
+        for seconds in (3599, 2):
+            await asyncio.sleep(seconds)
+            found.append(log.recent())
+        return found
 
-    assert run(scenario()) == ["", "no JSON", "no event", ""]
+    assert run(scenario()) == ["", "no JSON", "no event", "no event", ""]
 
 
 class Consumer(QueueConsumer):
@@ -85,6 +92,7 @@ def refused(operation: str) -> AwsError:
     return AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="sqs", operation=operation)
 
 
+@played
 async def test_a_queue_that_cannot_be_read_is_reported_before_a_refused_deletion() -> None:
     class Sqs:
         """Lets no message be deleted."""
@@ -97,7 +105,7 @@ async def test_a_queue_that_cannot_be_read_is_reported_before_a_refused_deletion
             reported.append(self.problem.operation if self.problem is not None else "")
 
     reported: list[str] = []
-    consumer = Reported(Sqs(), "q", scale=0.0)  # type: ignore[arg-type]
+    consumer = Reported(Sqs(), "q")  # type: ignore[arg-type]
     for _ in range(2):  # a second failure is no change
         await consumer.delete(["r"])
         await consumer.back_off(refused("ReceiveMessage"), 0)
@@ -106,11 +114,12 @@ async def test_a_queue_that_cannot_be_read_is_reported_before_a_refused_deletion
     assert consumer.connected
 
 
+@played
 async def test_only_a_queue_with_long_polls_has_a_share_of_them() -> None:
     async def receive(_: int) -> None:
         pass
 
-    consumer = Consumer(None, "q", 0.0, "media")  # type: ignore[arg-type]
+    consumer = Consumer(None, "q", "media")  # type: ignore[arg-type]
     consumer.long_polls = polls = LongPolls(4)
     await consumer.receive_all(1, 20, receive)
     assert polls.queues == {"media": {consumer}}

@@ -83,7 +83,7 @@ async def test_a_flood_of_malformed_messages_is_one_line(caplog: pytest.LogCaptu
     poller, _ = await after(BATCH, BATCH, BATCH)
     assert poller.received == 3 * BATCH
     assert [one for one in caplog.messages if "cannot be read" in one] == [
-        f"message 0 cannot be read: {poller.malformed.recent(1.0)}"
+        f"message 0 cannot be read: {poller.malformed.recent()}"
     ]
 
 
@@ -191,7 +191,7 @@ async def test_the_counts_of_a_queue_are_told_while_its_completion_queue_has_no_
     news, sqs = asyncio.Event(), Sqs(0)
     aws: Any = type("Aws", (), {"sqs": lambda *_: sqs})()
     queues = Queues(aws, lambda arn: arn == "ends")
-    receiver = Receiver(Key("S3AggregatedRefresh", "n", "r"), queues, news.set, 1.0)
+    receiver = Receiver(Key("S3AggregatedRefresh", "n", "r"), queues, news.set)
     receiver.start([source, msgspec.structs.replace(ends, arn="ends")])
     async with asyncio.timeout(10):
         await sqs.silent.wait()

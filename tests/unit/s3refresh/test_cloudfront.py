@@ -13,7 +13,7 @@ from awsdoubles.cloudfront import CloudFront, Fault, covered
 from caretaker.api.grants import Grant, Grants, refusals
 from caretaker.api.objects import WireMeta
 from caretaker.aws.calls import Aws
-from caretaker.aws.services import scaled_rate
+from caretaker.aws.services import Rate
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import folders
@@ -182,7 +182,7 @@ async def target(cloudfront: CloudFront, monkeypatch: pytest.MonkeyPatch) -> Asy
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDFRONT", cloudfront.url)
-    async with Aws(rates={"cloudfront": scaled_rate("cloudfront", 0.01)}) as aws:
+    async with Aws(rates={"cloudfront": Rate(500, 10)}) as aws:
         client: Any = None
         tools = Tools(aws, client, WireMeta(name="r", namespace="n"))
         yield make(read_spec({"prefix": "site/"}), tools)

@@ -43,7 +43,7 @@ def options(part: str = "", **fields: object) -> DebounceOptions:
         "target": {"storageGateway": gateway},
         **parts,
     }
-    return options_of(msgspec.convert(spec, registry().spec), 1.0, COUNTED)
+    return options_of(msgspec.convert(spec, registry().spec), COUNTED)
 
 
 def values_of(part: str, found: inspect.Type) -> list[object]:

@@ -12,6 +12,7 @@ import pytest
 from caretaker.api.objects import WireMeta
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh import inspection, target_types
 from caretaker.s3refresh.debounce import NOT_MADE, UNKNOWN, Claim
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
 from caretaker.s3refresh.folders import Request
@@ -26,7 +27,14 @@ from testing.s3refreshes import refresh
 
 META = WireMeta(name="r", namespace="n", uid="u")
 FOUND = Discovery(complete=True, shares=of_buckets(["media"]))
-SCALE = 1e-5  # seconds pass so much faster
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milliseconds from one discovery to the next."""
+    monkeypatch.setattr(inspection, "BACKOFF_SECONDS", (0.0001,))
+    monkeypatch.setattr(inspection, "REDISCOVER_SECONDS", 0.0001)
+    monkeypatch.setattr(target_types, "REDISCOVER_SECONDS", 0.005)
 
 
 class Answers:
@@ -95,7 +103,7 @@ async def begun(
     if ends:  # a queue of their own
         asked = msgspec.structs.replace(asked, completions=msgspec.structs.replace(asked.source))
     sqs: Any = Sqs()
-    worker = Worker(META, queues, news, lambda *_: None, SCALE)
+    worker = Worker(META, queues, news, lambda *_: None)
     await worker.begin(asked, sqs, target)
     async with asyncio.timeout(10):
         await done.wait()
@@ -143,7 +151,7 @@ async def test_what_was_not_found_is_looked_for_again_before_its_time(found: Dis
             return await super().discover()
 
     target: Any = Target(found)
-    discoverer = Discoverer(lambda: None, SCALE)
+    discoverer = Discoverer(lambda: None)
     never = msgspec.structs.replace(config(), rediscover=1e12)
     task = asyncio.create_task(discoverer.run(target, never, lambda: complete.append(True)))
     with contextlib.suppress(TimeoutError):
@@ -172,7 +180,7 @@ async def test_a_share_without_a_bucket_is_where_the_record_has_it(ready: bool) 
             return await super().discover()
 
     target: Any = Target(Discovery(True, (share,), listed=True), lost)
-    discoverer = Discoverer(lambda: None, SCALE)
+    discoverer = Discoverer(lambda: None)
     at_once = msgspec.structs.replace(config(), rediscover=0.0)
     task = asyncio.create_task(discoverer.run(target, at_once, lambda: None))
     async with asyncio.timeout(10):

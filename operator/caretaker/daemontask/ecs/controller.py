@@ -50,14 +50,12 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
         grants: Grants,
         metrics: DaemonTaskMetrics,
         add: Callable[[Key], None],
-        scale: float = 1.0,
     ) -> None:
         self._aws = aws
         self._grants = grants
         self._metrics = metrics
         self._add = add
-        self._scale = scale
-        self._readers = Readers(aws, metrics.ecs.message, scale)
+        self._readers = Readers(aws, metrics.ecs.message)
         self._workers: dict[Key, Worker] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -86,7 +84,6 @@ class EcsTarget(Kind[Snapshot, Plan, None]):
             now=time.time(),
             clock=time.monotonic(),
             refusal=self._refused(key, task.spec.ecs, invalid),
-            scale=self._scale,
         )
         if snapshot.idle or snapshot.spec is None:
             return snapshot

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from caretaker.api.conditions import EcsReason as Reason
+from caretaker.api.ecs import EcsSpec
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.daemontask.ecs.check import ABSENT, UnclearError
 from caretaker.daemontask.ecs.snapshot import CallFailure, ClusterState, Listing, Snapshot
@@ -50,18 +51,21 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan(snapshot: Snapshot) -> Plan:
     """The checks that are due, see the module."""
-    if snapshot.idle or snapshot.spec is None:
+    spec, clock = snapshot.spec, snapshot.clock
+    if snapshot.idle or spec is None:
         return Plan()
     due = {
-        name: at for name, cluster in snapshot.clusters.items() if (at := _due(snapshot, cluster)) is not None
+        name: at
+        for name, cluster in snapshot.clusters.items()
+        if (at := _due(spec, cluster, clock)) is not None
     }
-    listing = _list_due(snapshot)
-    later = [at for at in (*due.values(), *(() if listing is None else (listing,))) if at > snapshot.clock]
-    now = sorted((at, name) for name, at in due.items() if at <= snapshot.clock)
+    listing = _list_due(spec, snapshot.listing, clock)
+    later = [at for at in (*due.values(), *(() if listing is None else (listing,))) if at > clock]
+    now = sorted((at, name) for name, at in due.items() if at <= clock)
     free = max(CHECKS - sum(cluster.busy for cluster in snapshot.clusters.values()), 0)
     return Plan(
         checks=tuple(name for _, name in now[:free]),
-        list=listing is not None and listing <= snapshot.clock,
+        list=listing is not None and listing <= clock,
         wake=min(later, default=None),
     )
 
@@ -82,42 +86,40 @@ def shown(snapshot: Snapshot) -> Iterator[tuple[str, ClusterState]]:
             yield name, cluster
 
 
-def _due(snapshot: Snapshot, cluster: ClusterState) -> float | None:
+def _due(spec: EcsSpec, cluster: ClusterState, clock: float) -> float | None:
     if cluster.busy:
         return None
     if cluster.retry:
         return cluster.retry
     if not cluster.checked:
-        return snapshot.clock
-    at = cluster.checked + _resync(snapshot)
+        return clock
+    at = cluster.checked + resync_of(spec)
     if cluster.dirty:
-        at = min(at, cluster.dirty + MERGE_SECONDS * snapshot.scale)
+        at = min(at, cluster.dirty + MERGE_SECONDS)
     return min(at, cluster.confirm) if cluster.confirm else at
 
 
-def _list_due(snapshot: Snapshot) -> float | None:
-    listing: Listing = snapshot.listing
-    assert snapshot.spec is not None  # noqa: S101 - the caller has checked
-    if snapshot.spec.clusters or listing.busy:
+def _list_due(spec: EcsSpec, listing: Listing, clock: float) -> float | None:
+    if spec.clusters or listing.busy:
         return None
     if listing.failures:
         return listing.retry
     if not listing.at:
-        return snapshot.clock
-    wait = _resync(snapshot)
-    if listing.named and not covers(listing, listing.named, snapshot.scale):
-        wait = min(wait, LIST_SECONDS * snapshot.scale)
+        return clock
+    wait = resync_of(spec)
+    if listing.named and not covers(listing, listing.named):
+        wait = min(wait, LIST_SECONDS)
     return listing.at + wait
 
 
-def covers(listing: Listing, event: float, scale: float) -> bool:
+def covers(listing: Listing, event: float) -> bool:
     """Whether the last list has each cluster that existed at the time of the event."""
-    return listing.begun >= event + LIST_SECONDS * scale
+    return listing.begun >= event + LIST_SECONDS
 
 
-def _resync(snapshot: Snapshot) -> float:
-    assert snapshot.spec is not None  # noqa: S101 - the caller has checked
-    return snapshot.spec.resync_seconds * snapshot.scale
+def resync_of(spec: EcsSpec) -> float:
+    """Seconds after which a cluster is checked, and the clusters are listed, without an event."""
+    return spec.resync_seconds
 
 
 def call_failure(error: AwsError, field: str) -> CallFailure:

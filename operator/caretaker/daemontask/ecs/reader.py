@@ -31,15 +31,8 @@ Counted = Callable[[str, int], None]
 class Reader(QueueConsumer):
     """The reader of one queue. `count` gets messages by result: Event, Other, Malformed."""
 
-    def __init__(
-        self,
-        sqs: Sqs,
-        url: str,
-        count: Counted,
-        scale: float = 1.0,
-        namespace: str = "",
-    ) -> None:
-        super().__init__(sqs, url, scale, namespace)
+    def __init__(self, sqs: Sqs, url: str, count: Counted, namespace: str = "") -> None:
+        super().__init__(sqs, url, namespace)
         self._count = count
         self._listeners: dict[Key, tuple[Listener, Callable[[], None]]] = {}
         self._reported = (False, "", False)  # connected, problem and malformed at the last on_state
@@ -58,7 +51,7 @@ class Reader(QueueConsumer):
     @property
     def fault(self) -> str:
         """The fault of the latest malformed message; "" when it is older than an hour."""
-        return self.malformed.recent(self._scale)
+        return self.malformed.recent()
 
     async def run(self) -> None:
         """Receive until cancelled; back off while the queue cannot be read."""
@@ -114,11 +107,10 @@ class Reader(QueueConsumer):
 class Readers(Consumers[Reader]):
     """The readers of all tasks' queues."""
 
-    def __init__(self, aws: Aws, count: Counted, scale: float = 1.0) -> None:
+    def __init__(self, aws: Aws, count: Counted) -> None:
         super().__init__("ecs-events")
         self._aws = aws
         self._count = count
-        self._scale = scale
         self._long_polls = LongPolls(MOST_LONG_POLLS)
 
     def join(
@@ -127,7 +119,7 @@ class Readers(Consumers[Reader]):
         """The queue's reader, with `name` among its listeners."""
 
         def make() -> Reader:
-            return Reader(self._aws.sqs(target), url, self._count, self._scale, name.namespace)
+            return Reader(self._aws.sqs(target), url, self._count, name.namespace)
 
         reader = self.of_queue(target, url, None if target.endpoint_url else self._long_polls, make)
         reader.join(name, listener, on_state)

@@ -73,7 +73,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     clusters: Mapping[str, ClusterState] = {}
     listing: Listing = Listing()
     queue: Queue = Queue()
-    scale: float = 1.0  # of waits; 1 but in tests
 
     @property
     def idle(self) -> bool:

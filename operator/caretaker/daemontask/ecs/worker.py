@@ -41,6 +41,7 @@ from caretaker.daemontask.ecs.plan import (
     backoff,
     call_failure,
     covers,
+    resync_of,
     unclear,
 )
 from caretaker.daemontask.ecs.reader import Reader
@@ -89,7 +90,6 @@ class Worker:
         self._ecs = ecs
         self._metrics = metrics
         self._on_news = on_news
-        self._scale = snapshot.scale
         self._learnt: dict[str, _Learnt] = {}  # by cluster
         self._named: dict[str, _Named] = {}  # clusters that events name and no list has
         self._tasks: set[asyncio.Task[None]] = set()
@@ -214,7 +214,7 @@ class Worker:
         spec, state = self.spec, self.clusters[name]
         now = time.monotonic()
         learnt = self._of(name)
-        if now - learnt.since >= spec.resync_seconds * self._scale:
+        if now - learnt.since >= resync_of(spec):
             learnt.facts, learnt.since = learnt.facts.lasting, now
         decrease = state.service.decrease if state.service is not None else None
         return CheckParams(
@@ -237,7 +237,7 @@ class Worker:
         if failure is not None or service is None:
             failures = state.failures + 1
             wait = backoff(failures, transient=failure is None or failure.transient)
-            retry = time.monotonic() + wait * random.uniform(0.5, 1) * self._scale
+            retry = time.monotonic() + wait * random.uniform(0.5, 1)
             # The next try counts as asked for by the same event.
             dirty = since or state.dirty
             changes: dict[str, Any] = {
@@ -251,7 +251,7 @@ class Worker:
             confirm = 0.0
             if service.decrease is not None:
                 begun = state.confirm if service.was is None else 0.0
-                confirm = begun or time.monotonic() + CONFIRM_SECONDS * self._scale
+                confirm = begun or time.monotonic() + CONFIRM_SECONDS
             changes = {"failure": None, "failures": 0, "retry": 0.0, "service": service, "confirm": confirm}
             if service.was is not None:
                 changes["update_at"] = time.time()
@@ -270,7 +270,7 @@ class Worker:
         state = self.clusters.get(name)
         if state is None:
             return  # the list no longer has it
-        wait = backoff(1, transient=True) * random.uniform(0.5, 1) * self._scale
+        wait = backoff(1, transient=True) * random.uniform(0.5, 1)
         self.clusters[name] = replace(
             state, busy=False, calls=calls, retry=time.monotonic() + wait, dirty=since or state.dirty
         )
@@ -310,7 +310,7 @@ class Worker:
         if failure is not None:
             failures = before.failures + 1
             wait = backoff(failures, transient=failure.transient) * random.uniform(0.5, 1)
-            retry = time.monotonic() + wait * self._scale
+            retry = time.monotonic() + wait
             self.listing = replace(before, busy=False, failure=failure, failures=failures, retry=retry)
         else:
             self.listing = Listing(at=time.monotonic(), begun=begun, named=before.named)
@@ -327,7 +327,7 @@ class Worker:
             self._named = {
                 name: event
                 for name, event in self._named.items()
-                if name not in listed and not covers(self.listing, event.last, self._scale)
+                if name not in listed and not covers(self.listing, event.last)
             }
             if not self._named and not full:
                 self.listing = replace(self.listing, named=0.0)

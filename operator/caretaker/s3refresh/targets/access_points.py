@@ -69,10 +69,9 @@ class _Line:
 
 
 class AccessPoints:
-    """Of all resources. `scale` and `clock` are for tests."""
+    """Of all resources. `clock` is for tests."""
 
-    def __init__(self, scale: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._scale = scale
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._known: dict[tuple[Asker, AccessPoint], Found] = {}
         self._lines: dict[_Where, _Line] = {}
@@ -87,7 +86,7 @@ class AccessPoints:
             if now < known.again_at:
                 return known
             line = self._lines.get(where)
-            if line is not None and not line.passes(point, now, now - LINE_SECONDS * self._scale):
+            if line is not None and not line.passes(point, now, now - LINE_SECONDS):
                 return _unanswered(known, line.problem, now)
             found = await self._ask(where, client, point, known)
             self._drop_old(now)
@@ -99,7 +98,7 @@ class AccessPoints:
             answer = await client.get_access_point(AccountId=point.account, Name=point.name)
         except AwsError as error:
             now, problem = self._clock(), conditions.with_remedy(error, str(error))
-            again_at = self._retry_at(now)
+            again_at = now + RETRY_SECONDS
             if error.transient:
                 line = self._lines.setdefault(where, _Line())
                 line.problem, line.again_at = problem, again_at
@@ -109,15 +108,12 @@ class AccessPoints:
             return replace(_kept(known, now), problem=problem, again_at=again_at, late=False)
         self._lines.pop(where, None)
         now = self._clock()
-        found = Found(found_at=now, again_at=self._retry_at(now))
+        found = Found(found_at=now, again_at=now + RETRY_SECONDS)
         if point.alias and answer.get("Alias") != point.alias:
             return replace(found, problem=f"{point.arn} has another alias")
         if not _BUCKET.fullmatch(answer["Bucket"]):
             return replace(found, problem=f"{point.arn} has a bucket without the name of one")
         return replace(found, bucket=answer["Bucket"], again_at=now + KEPT_SECONDS)
-
-    def _retry_at(self, now: float) -> float:
-        return now + RETRY_SECONDS * self._scale
 
     def _drop_old(self, now: float) -> None:
         """Access points that no share has any more."""

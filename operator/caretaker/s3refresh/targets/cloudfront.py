@@ -60,9 +60,9 @@ class CloudFrontTarget(TargetType, frozen=True):
         arn = f"arn:{partition_of(region)}:cloudfront:::distribution/{self.distribution_id}"
         return {"spec.target.cloudFront.distributionID": arn}
 
-    def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:
+    def debounce_options(self, options: DebounceOptions) -> DebounceOptions:
         most = min(self.max_paths, MAX_WILDCARDS)  # of a CRD that allowed more
-        return replace(super().debounce_options(options, scale), max_folders=most)
+        return replace(super().debounce_options(options), max_folders=most)
 
 
 TARGET_TYPE: Final = CloudFrontTarget

@@ -118,7 +118,7 @@ class StorageGatewayTarget(TargetType, frozen=True):
     def rediscover(self) -> float:
         return seconds_of("target.storageGateway.rediscoverEvery", self.rediscover_every)
 
-    def debounce_options(self, options: DebounceOptions, scale: float) -> DebounceOptions:
+    def debounce_options(self, options: DebounceOptions) -> DebounceOptions:
         """See TargetType. Without a completion queue, a refresh is assumed to end after a while."""
         completion, field = self.completion, "target.storageGateway.completion"
         tracked = bool(completion.queue_url)
@@ -129,8 +129,8 @@ class StorageGatewayTarget(TargetType, frozen=True):
         return replace(
             options,
             tracked=tracked,
-            assume_after=assumed * scale,
-            completion_timeout=seconds_of(f"{field}.timeout", completion.timeout) * scale,
+            assume_after=assumed,
+            completion_timeout=seconds_of(f"{field}.timeout", completion.timeout),
             on_timeout=completion.on_timeout,
             max_folders=self.max_folders,
         )

@@ -91,9 +91,6 @@ def one(**fields: object) -> Snapshot:
             Plan(LOOK, wake=None),
             id="one cluster does not wait for another",
         ),
-        pytest.param(
-            msgspec.structs.replace(one(dirty=CLOCK - 0.05), scale=0.05), Plan(LOOK), id="waits are scaled"
-        ),
     ],
 )
 def test_when_to_look(given: Snapshot, wanted: Plan) -> None:
