@@ -42,6 +42,18 @@ _TOOLING = {
     "test_testbed.py",
     "test_testbed_cluster.py",
 }
+_TOOLING_UNITS = {
+    "awsdoubles",
+    "docsite",
+    "gotools",
+    "hoplab",
+    "matrix",
+    "mutants",
+    "realnode",
+    "release",
+    "test_workflows.py",
+    "testbed",
+}
 # Each file runs in one worker. The longest begin first, so that the workers end together. The others follow
 # by folder, since an operator that a folder shares watches all namespaces and ends with its folder.
 _LONGEST = (
@@ -99,6 +111,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_tooling(path: Path) -> bool:
     top, *rest = path.relative_to(_FOLDER).parts or ("",)
+    if top == "unit":
+        return bool(rest) and rest[0] in _TOOLING_UNITS
     return top in ("integration", "e2e") and bool(rest) and rest[0] in _TOOLING
 
 

@@ -26,7 +26,8 @@ def left_out(file: str) -> dict[str, bool]:
     """By name, those of classes and state machines as well: is the whole test left to `make test-all`?"""
     tree = ast.parse((CHECKOUT / file).read_text())
     _, folder, *parts = Path(file).parts
-    slow = folder == "node" or (folder in ("integration", "e2e") and parts[0] in _tooling())
+    tooling = {"unit": "_TOOLING_UNITS", "integration": "_TOOLING", "e2e": "_TOOLING"}.get(folder, "")
+    slow = folder == "node" or (bool(tooling) and parts[0] in _assigned(tooling))
     found = {}
     for statement in tree.body:
         for name in _targets(statement):
@@ -53,9 +54,9 @@ def _targets(statement: ast.stmt) -> list[str]:
 
 
 @cache
-def _tooling() -> set[str]:
+def _assigned(name: str) -> set[str]:
     """What tests/conftest.py marks."""
     for statement in ast.parse((_TESTS / "conftest.py").read_text()).body:
-        if isinstance(statement, ast.Assign) and _targets(statement) == ["_TOOLING"]:
+        if isinstance(statement, ast.Assign) and _targets(statement) == [name]:
             return set(ast.literal_eval(statement.value))
-    raise AssertionError("tests/conftest.py has no _TOOLING")
+    raise AssertionError(f"tests/conftest.py has no {name}")
