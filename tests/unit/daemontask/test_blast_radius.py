@@ -3,6 +3,9 @@
 Nothing is remembered between two passes but status, ledger and Pods: every pass is one after a restart, too.
 """
 
+import itertools
+import math
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -40,8 +43,10 @@ class Rollout:
         self.failed_by: dict[str, set[str]] = {}  # likewise: nodes on which an attempt has failed
         self.now = NOW
         self.last: Plan
+        self.settled = False  # the last pass changed nothing that the next one reads
 
     def one_pass(self) -> None:
+        before = self.status
         of = task(status=self.status, annotations=self.annotations, **self.spec)
         pods = list(self.pods.values())
         nodes = list(self.nodes.values())
@@ -60,6 +65,18 @@ class Rollout:
         self.hit |= started
         outcome = Outcome(created=len(started), started=frozenset(started), shards=1)
         self.status = status_of(seen, self.last, outcome)
+        self.settled = not started and not self.last.records and self.status == before
+
+    def advance(self, until: float, step: float) -> None:
+        """To the next pass: after `step` seconds or, as the operator, at an event or at the plan's wake."""
+        due = self.now
+        if self.settled:
+            due = min([until, *self.changes(), *([self.last.wake] if self.last.wake else [])])
+        self.let_pass(step * max(1, math.ceil((due - self.now) / step)))
+
+    def changes(self) -> Iterator[float]:
+        """When let_pass changes something."""
+        return (found.created + self.seconds for found in self.pods.values() if not found.terminal)
 
     def let_pass(self, seconds: float) -> None:
         self.now += seconds
@@ -81,7 +98,7 @@ class Rollout:
             self.one_pass()
             if self.last.hold:
                 return
-            self.let_pass(step)
+            self.advance(until, step)
 
     @property
     def ready(self) -> str:
@@ -302,6 +319,10 @@ class Halting(Rollout):
         for one in down:
             if self.now >= one.ready_since + self.down:
                 self.nodes[one.name] = msgspec.structs.replace(one, ready=True, ready_since=self.now)
+
+    def changes(self) -> Iterator[float]:
+        down = (one.ready_since + self.down for one in self.nodes.values() if not one.ready)
+        return itertools.chain(super().changes(), down)
 
 
 def test_no_more_nodes_than_slots_are_rebooted_at_once() -> None:
