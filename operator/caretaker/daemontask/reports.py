@@ -154,7 +154,8 @@ def decision_input(snapshot: Snapshot, requests: AnnotationRequests) -> Decision
         unsure=snapshot.cordons.unsure,
         namesakes={**snapshot.namesakes, **_predecessors(snapshot)},
     )
-    deadline, soak = deadline_of(snapshot, requests, inputs), soak_of(snapshot.task, inputs)
+    deadline = deadline_of(snapshot.task, requests, inputs, lost=snapshot.ledger.lost > 0)
+    soak = soak_of(snapshot.task, inputs)
     return msgspec.structs.replace(inputs, deadline=deadline, soak=soak)
 
 

@@ -10,8 +10,9 @@ import math
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Reason
+from caretaker.api.daemontask import DaemonTask
 from caretaker.api.objects import Node
-from caretaker.api.times import format_time, parse_time
+from caretaker.api.times import parse_time
 from caretaker.daemontask import ticks
 from caretaker.daemontask.annotation_requests import AnnotationRequests
 from caretaker.daemontask.decision import Deadline, Decision, DecisionInput
@@ -19,19 +20,19 @@ from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.pod_failure_policy import NODE_REBOOT
 from caretaker.daemontask.rollout import covers, name_of
 from caretaker.daemontask.run_triggers import RETRY
-from caretaker.daemontask.snapshot import Snapshot
-from caretaker.daemontask.ticks import Tick
 
 
-def began_at(snapshot: Snapshot, requests: AnnotationRequests, tick: int) -> float:
+def began_at(
+    task: DaemonTask, revision: str, now: float, requests: AnnotationRequests, tick: int, *, lost: bool
+) -> float:
     """When the clock of the rollout of this tick began: with the tick, or when the revision, the re-run, the
-    resume or the decision was first seen, in whole seconds. status.rollout.startTime has it from the next
-    write on."""
-    task, now = snapshot.task, float(math.floor(snapshot.now))
+    resume or the decision about a lost ledger was first seen, in whole seconds. status.rollout.startTime has
+    it from the next write on."""
+    now = float(math.floor(now))
     was, stored = task.status.rollout, ticks.stored(task)
     resumed = c.find(task.status.conditions, c.SUSPENDED) is not None and not task.spec.suspend
-    anew = snapshot.ledger.lost > 0 and bool(requests.ledger)  # by a decision about a lost ledger
-    if was is None or task.status.current_revision != snapshot.revision or resumed or anew:
+    anew = lost and bool(requests.ledger)
+    if was is None or task.status.current_revision != revision or resumed or anew:
         return now
     asked = requests.rerun_at > (was.rerun_at or "")
     if asked or math.floor(requests.resume_at) > (parse_time(was.resume_at) or 0.0):
@@ -45,23 +46,18 @@ def began_at(snapshot: Snapshot, requests: AnnotationRequests, tick: int) -> flo
     return min(known, now)
 
 
-def deadline_of(snapshot: Snapshot, requests: AnnotationRequests, inputs: DecisionInput) -> Deadline | None:
+def deadline_of(
+    task: DaemonTask, requests: AnnotationRequests, inputs: DecisionInput, *, lost: bool
+) -> Deadline | None:
     """The deadline that counts now. There is none before the first tick, while the task is suspended, and
     after every node has ended."""
-    seconds, finished = snapshot.task.spec.rollout_deadline_seconds, snapshot.task.status.finished_rollout
-    if seconds is None or snapshot.task.spec.suspend or inputs.awaited:
+    seconds = task.spec.rollout_deadline_seconds
+    if seconds is None or task.spec.suspend or inputs.awaited:
         return None
-    if covers(finished, name_of(inputs, inputs.tick), inputs.now):
+    if covers(task.status.finished_rollout, name_of(inputs, inputs.tick), inputs.now):
         return None
-    began = began_at(snapshot, requests, inputs.tick)
-    return Deadline(began, began + seconds, snapshot.now >= began + seconds)
-
-
-def start_time(snapshot: Snapshot, requests: AnnotationRequests, tick: Tick) -> str | None:
-    """status.rollout.startTime."""
-    if snapshot.task.spec.rollout_deadline_seconds is None:
-        return None
-    return format_time(began_at(snapshot, requests, tick.last))
+    began = began_at(task, inputs.revision, inputs.now, requests, inputs.tick, lost=lost)
+    return Deadline(began, began + seconds, inputs.now >= began + seconds)
 
 
 def binds(inputs: DecisionInput, node: Node, answered: str) -> bool:

@@ -33,7 +33,7 @@ from caretaker.daemontask.losses import done, wanted_run
 from caretaker.daemontask.node_health import UNWELL
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.rollout import waiting_since
-from caretaker.daemontask.rollout_deadline import start_time
+from caretaker.daemontask.rollout_deadline import began_at
 from caretaker.daemontask.slots import RUNNING, slot_of
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.daemontask.status_input import Outcome, StatusInput
@@ -88,10 +88,18 @@ def status_of(snapshot: Snapshot, plan: Plan, outcome: Outcome) -> Status:
         ledger=_ledger(inputs),
     )
     status = noted(before, status, plan.requests, plan.nodes.duplicates, snapshot.now)
-    began = start_time(snapshot, plan.requests, plan.tick)
-    if status.rollout is None or began is None:
+    if status.rollout is None or snapshot.task.spec.rollout_deadline_seconds is None:
         return status
-    return msgspec.structs.replace(status, rollout=msgspec.structs.replace(status.rollout, start_time=began))
+    began = began_at(
+        snapshot.task,
+        snapshot.revision,
+        snapshot.now,
+        plan.requests,
+        plan.tick.last,
+        lost=snapshot.ledger.lost > 0,
+    )
+    rollout = msgspec.structs.replace(status.rollout, start_time=format_time(began))
+    return msgspec.structs.replace(status, rollout=rollout)
 
 
 def _ledger(inputs: StatusInput) -> LedgerStatus:

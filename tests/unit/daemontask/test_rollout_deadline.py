@@ -50,7 +50,7 @@ class Timed(Rollout):
         """Passes until so long after the beginning."""
         while self.now < NOW + seconds:
             self.one_pass()
-            self.let_pass(step)
+            self.advance(NOW + seconds, step)
         self.one_pass()
 
 
@@ -374,8 +374,7 @@ def began(**changes: Any) -> float:
     tick, lost = changes.pop("tick", stored), changes.pop("lost", 0)
     requests = AnnotationRequests(**changes.pop("requests", {}))
     of = task(status=status, schedule="* * * * *" if tick or stored else None, **changes)
-    seen = snapshot(of, [], now=NOW + 0.5, ledger=Ledger(entries={}, lost=lost))
-    return began_at(seen, requests, int(NOW + tick) if tick else 0) - NOW
+    return began_at(of, REVISION, NOW + 0.5, requests, int(NOW + tick) if tick else 0, lost=lost > 0) - NOW
 
 
 RERUN = normalise_time(format_time(NOW - 300))
@@ -414,8 +413,8 @@ def test_when_the_clock_began(changes: dict[str, Any], expected: float) -> None:
 
 def test_a_deadline_that_is_given_before_the_first_pod_counts_from_then() -> None:
     status = Status(current_revision=REVISION, rollout=StoredRollout())
-    seen = snapshot(task(status=status, rollout_deadline_seconds=HOUR), [], now=NOW + 0.5)
-    assert began_at(seen, AnnotationRequests(), 0) == NOW
+    of = task(status=status, rollout_deadline_seconds=HOUR)
+    assert began_at(of, REVISION, NOW + 0.5, AnnotationRequests(), 0, lost=False) == NOW
 
 
 @pytest.mark.parametrize(
