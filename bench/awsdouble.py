@@ -16,7 +16,8 @@ _SQS: Final = json.dumps({"Attributes": {"ApproximateNumberOfMessages": "7"}}).e
 _EC2: Final = (
     b'<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId>'
     b"<reservationSet><item><reservationId>r-1</reservationId><instancesSet><item><instanceId>i-1</instanceId>"
-    b"<instanceState><code>16</code><name>running</name></instanceState></item></instancesSet></item></reservationSet></DescribeInstancesResponse>"
+    b"<instanceState><code>16</code><name>running</name></instanceState></item></instancesSet></item>"
+    b"</reservationSet></DescribeInstancesResponse>"
 )
 
 

@@ -42,7 +42,7 @@ _TOOLING = {
     "test_testbed.py",
     "test_testbed_cluster.py",
 }
-_TOOLING_UNITS = {
+_TOOLING_UNITS = {  # in tests/unit
     "awsdoubles",
     "docsite",
     "gotools",
@@ -51,7 +51,6 @@ _TOOLING_UNITS = {
     "mutants",
     "realnode",
     "release",
-    "test_workflows.py",
     "testbed",
 }
 # Each file runs in one worker. The longest begin first, so that the workers end together. The others follow
@@ -95,7 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Not to collect files that are left out spares each of `make integration`'s workers seconds of CPU."""
+    """Not to collect files that are left out spares `make unit` and each worker of `make integration` seconds
+    of CPU."""
     return True if config.option.markexpr == "not slow" and _is_tooling(collection_path) else None
 
 

@@ -1,8 +1,8 @@
-"""Shorter waits of an operator, for tests against real servers, whose time cannot be turned.
+"""Shorter waits of an operator, for tests against real servers, which have real time.
 
-The operator's code knows one time. Listed here are its constants for back-offs, floors and checks, and the
-durations of specs that are never as short as a test needs them. The clock stays as it is: the operator
-compares it with the time stamps of others.
+The operator's code has no factor for time. Listed here are its constants for back-offs, floors and checks,
+and the durations of specs that are never as short as a test needs them. The clock stays as it is: the
+operator compares it with the time stamps of others.
 """
 
 import importlib
@@ -116,7 +116,8 @@ LEASE_DEFAULTS: Final[Table] = {
 
 def shorten(factor: float, *, lease: bool) -> None:
     """Each wait of the operator that this process becomes takes `factor` of its time, each rate is as much
-    higher. `lease`: it has a Lease. AttributeError or KeyError: a table names a thing that is gone."""
+    higher. `lease`: it has a Lease. AttributeError or KeyError: a table, but for FIELDS, names a thing that
+    is gone."""
     _constants(WAITS, factor)
     _defaults(DEFAULTS, factor)
     _functions(FUNCTIONS, lambda seconds: seconds * factor)

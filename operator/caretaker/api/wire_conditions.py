@@ -33,7 +33,7 @@ class WireCondition(msgspec.Struct, rename="camel"):
 
 def node_conditions(found: Iterable[WireCondition]) -> list[NodeCondition]:
     """The conditions of a Node, sorted. Types and statuses are the same on every node, and kept once."""
-    # Of the condition before: most of a node's have the same time, which is read once.
+    # Most conditions of a node have the same time as the one before, which is parsed once.
     text, since = None, 0.0
     conditions = list[NodeCondition]()
     for one in found:

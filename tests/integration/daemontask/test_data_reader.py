@@ -43,7 +43,7 @@ async def client(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[KubeClient
 
 @pytest.fixture
 def reader(client: KubeClient, monkeypatch: pytest.MonkeyPatch) -> DataReader:
-    """One that lets no time pass between two reads."""
+    """One that reads again at each call."""
     monkeypatch.setattr(data_reader, "DATA_SECONDS", 0.0)
     return DataReader(client)
 

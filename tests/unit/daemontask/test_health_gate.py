@@ -216,10 +216,13 @@ class Flapping(Breaking):
 
 @pytest.mark.parametrize("periods", [(30, 30), (45, 15), (5, 200), (55, 5)])
 @pytest.mark.parametrize("after", [0, 20])
-def test_a_condition_that_comes_and_goes_reaches_no_further(periods: tuple[float, float], after: int) -> None:
+@pytest.mark.parametrize("hours", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_condition_that_comes_and_goes_reaches_no_further(
+    periods: tuple[float, float], after: int, hours: int
+) -> None:
     spec = {"parallelism": 3, "min_success_seconds": 60, "progress_deadline_seconds": 600 + after}
     rollout = Flapping(12, *periods, **spec, failure_policy=PAUSE)
-    for _ in range(3600 // 5):
+    for _ in range(hours * 3600 // 5):
         rollout.one_pass()
         rollout.let_pass(5)
     assert (len(rollout.hit), rollout.ready) == (3, "Paused")

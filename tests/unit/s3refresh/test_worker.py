@@ -31,10 +31,12 @@ FOUND = Discovery(complete=True, shares=of_buckets(["media"]))
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Milliseconds from one discovery to the next."""
+    """Milliseconds from one discovery, check of a target or question for ends to the next."""
     monkeypatch.setattr(inspection, "BACKOFF_SECONDS", (0.0001,))
+    monkeypatch.setattr(inspection, "CHECK_SECONDS", 0.001)
     monkeypatch.setattr(inspection, "REDISCOVER_SECONDS", 0.0001)
     monkeypatch.setattr(target_types, "REDISCOVER_SECONDS", 0.005)
+    monkeypatch.setattr("caretaker.s3refresh.worker.ENDS_SECONDS", 0.0001)
 
 
 class Answers:
