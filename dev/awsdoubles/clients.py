@@ -1,9 +1,9 @@
 """boto3 clients for the doubles: dummy keys, one attempt, nothing from the user's own configuration.
 
-One attempt, because a retry inside the client would hide a fault or make it happen twice. Only what sets up
-queues and notifications is asked again without a reply: MiniStack left one CreateQueue unanswered for 30 s.
-One request a connection, because MiniStack closes what was idle for 75 s: a request that is sent at that
-moment fails.
+One attempt, because a retry inside the client would hide a fault or make it happen twice. Only requests that
+set up queues and notifications are sent a second time when no reply comes: MiniStack left one CreateQueue
+unanswered for 30 s. One request a connection, because MiniStack closes what was idle for 75 s: a request that
+is sent at that moment fails.
 """
 
 import sys
@@ -19,7 +19,7 @@ REGION: Final = "eu-west-1"
 ACCOUNT: Final = "000000000000"  # what MiniStack makes of the key below
 KEY: Final = "test"
 READ_TIMEOUT: Final = 30  # above SQS's longest wait of 20 s
-# The second of two such calls changes nothing.
+# Sent twice, each of these has the effect of one.
 REPEATED: Final = (
     "CreateQueue",
     "CreateTopic",
@@ -55,8 +55,7 @@ def client(service: str, url: str, *, region: str = REGION, connections: int = 1
             aws_access_key_id=KEY,
             aws_secret_access_key=KEY,
             config=Config(
-                # The default mode raises before another handler of needs-retry is asked.
-                retries={"mode": "standard", "total_max_attempts": 1},
+                retries={"total_max_attempts": 1},
                 connect_timeout=5,
                 read_timeout=READ_TIMEOUT,
                 max_pool_connections=connections,
@@ -79,5 +78,5 @@ def _again(operation: Any, attempts: int, caught_exception: Exception | None, **
     """How many seconds to wait before the request is made again; None: it is not."""
     if attempts > 1 or not isinstance(caught_exception, ReadTimeoutError):
         return None
-    print(f"{operation.name}: {caught_exception} Asking again.", file=sys.stderr)
+    print(f"{operation.name}: {caught_exception} Sending it again.", file=sys.stderr)
     return 0.0
