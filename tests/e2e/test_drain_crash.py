@@ -9,8 +9,9 @@ import pytest
 from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testbed.steer import behaviour
+from testing.customresource import TIMEOUT
 from testing.faults import Match
-from testing.rollouts import TIMEOUT, Rollouts, die_at, rollouts, together
+from testing.rollouts import Rollouts, die_at, rollouts, together
 from testing.world import Task, node_of, seq_of
 
 NODES = 2

@@ -153,6 +153,6 @@ async def test_a_permission_that_the_probe_misses_is_named(
         assert name
     await until(lambda: operator.metric(METRIC, verb=verb, resource="daemontasks") == 1)
     await grant(admin, namespace)
-    await policy.condition("Ready", "True", "Audited", timeout=90)
+    await policy.condition("Ready", "True", "Audited")
     await until(lambda: operator.metric(METRIC, verb=verb, resource="daemontasks") == 0)
     await policy.delete()

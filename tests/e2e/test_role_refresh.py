@@ -163,7 +163,7 @@ async def test_a_permission_that_a_refresh_misses_is_named_and_noticed_when_it_i
         found = await admin.wait_for(made.url, lambda r: ready(r).get("reason") == "PermissionDenied", 60)
         assert f'cannot {verb} resource "{resource}"' in ready(found)["message"]
     await grant(admin, namespace)
-    await made.condition("Ready", timeout=90)
+    await made.condition("Ready")
     await until(lambda: operator.metric(METRIC, verb=verb, resource=resource) == 0)
     await made.edit(onDelete="Discard")
     await admin.wait_for(made.url, lambda r: not r["metadata"].get("finalizers"), 60)
@@ -252,7 +252,7 @@ async def test_jobs_that_the_operator_may_not_create_are_named(
     (role,) = documented("### Jobs of refreshes")
     role["metadata"]["namespace"] = namespace
     await bind(admin, role, "operator", namespace)
-    await made.condition("Ready", timeout=150)
+    await made.condition("Ready")
     await until(lambda: operator.metric(METRIC, verb="create", resource="jobs") == 0)
 
 

@@ -204,7 +204,7 @@ async def test_api_server_restarts_in_the_middle_of_a_rollout(place: Rollouts) -
     for count, hard in ((2, False), (4, True)):
         await task.ledger_when(lambda entries, count=count: len(entries) >= count)
         await asyncio.to_thread(place.cluster.restart_apiserver, hard=hard)
-    await place.converged(task, succeeded=NODES, timeout=120)
+    await place.converged(task, succeeded=NODES)
     await place.history.check(backoff_limit=0)
     assert place.history.pods.runs_per_node() == dict.fromkeys(place.nodes.names, 1)
     await until(lambda: leads(one) != leads(other))
@@ -240,7 +240,7 @@ async def test_templates_with_thousands_of_terms_do_not_cost_the_lease(place: Ro
     template["spec"]["affinity"] = terms(TERMS)
     tasks = [await place.task(name, template=template) for name in ("one", "two", "three")]
     for task in tasks:
-        await place.converged(task, succeeded=3, timeout=120)
+        await place.converged(task, succeeded=3)
     after = leader[0].metrics()
     short, passes = (
         after[series] - before.get(series, 0)

@@ -21,11 +21,10 @@ from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testing import toykind
 from testing.cluster import apply_crd
-from testing.world import stands
+from testing.customresource import TIMEOUT, stands
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT = 90.0  # seconds
 RESOURCE: Json = {
     "apiVersion": "caretaker.dev/v1alpha1",
     "kind": "PoolStamp",

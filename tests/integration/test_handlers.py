@@ -21,6 +21,7 @@ from testbed.admin import Admin, Json, path
 from testbed.cluster import Cluster
 from testing.accounts import bind, kubeconfig_of
 from testing.cluster import apply_crd, crd, delete_crd
+from testing.customresource import TIMEOUT
 from testing.daemontasks import task
 from testing.s3refreshes import refresh
 
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.slow
 
 KINDS = (DAEMON_TASK, S3_AGGREGATED_REFRESH)
 SPECS = {DAEMON_TASK: task(suspend=True), S3_AGGREGATED_REFRESH: refresh(suspend=True)}
-TIMEOUT = 90.0  # seconds
 OURS = "caretaker.handlers"
 Told = Callable[[], list[str]]
 

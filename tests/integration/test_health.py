@@ -8,12 +8,12 @@ import pytest
 
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
+from testing.customresource import TIMEOUT
 from testing.faults import Hang, Match
 from testing.operator import OperatorProcess
 
 SCALE = 0.02  # a watch that does not go on is stuck after 3.6 s
 AGE = "caretaker_reflector_age_seconds"
-TIMEOUT = 60.0
 
 
 def until(wanted: Callable[[], bool]) -> None:

@@ -97,6 +97,15 @@ def test_it_ends_on_sigterm_and_starts_again(make: Any) -> None:
     assert len([e for e in process.logs if e["msg"] == "ready"]) == 2
 
 
+def test_what_it_logged_is_shown_with_a_test_that_fails(
+    make: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ZeroDivisionError), make(name="operator-a"):
+        _ = 1 / 0
+    assert "operator-a ran while the test failed; its last lines:" in (shown := capsys.readouterr().err)
+    assert '"msg":"ready"' in shown
+
+
 def test_a_killed_one_is_gone_and_can_be_started_again(make: Any) -> None:
     process = make().start()
     pid = process.pid

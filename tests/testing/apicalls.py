@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from testing.customresource import TIMEOUT
+
 WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "HEAD": "get", "GET": "get"}
 
@@ -163,7 +165,7 @@ class Ledger:
             for c in self.calls(since=since)
         )
 
-    def wait(self, where: Callable[[Call], bool], count: int = 1, timeout: float = 90.0) -> list[Call]:
+    def wait(self, where: Callable[[Call], bool], count: int = 1, timeout: float = TIMEOUT) -> list[Call]:
         """Block until at least `count` calls fit `where`; TimeoutError after `timeout` seconds.
 
         `where` is asked again when a call is answered, so it may look at `code`.

@@ -19,6 +19,7 @@ import msgspec
 
 from fakes.answers import failure
 from testing.apicalls import Call
+from testing.customresource import TIMEOUT
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ class Rule:
         """End the fault; requests and watches that it holds go on. Harmless when repeated."""
         self._remove(self)
 
-    def wait(self, count: int = 1, timeout: float = 90.0) -> list[Call]:
+    def wait(self, count: int = 1, timeout: float = TIMEOUT) -> list[Call]:
         """Block until the action was applied `count` times; TimeoutError after `timeout` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._hits) >= count, timeout):

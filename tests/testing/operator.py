@@ -217,6 +217,8 @@ class OperatorProcess:
             self.kill9()
         if error is None:
             self.assert_clean_logs()
+        else:  # pytest shows it with the failure
+            print(self._error("ran while the test failed"), file=sys.stderr)
 
     def signal(self, number: int) -> None:
         """Send it a signal; nothing if it has ended."""

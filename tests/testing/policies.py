@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from testbed.admin import Admin, ApiError, Json, path
+from testing.customresource import TIMEOUT
 
-TIMEOUT = 90.0
 NODE_NAME = "caretaker.dev/node-name"
 
 

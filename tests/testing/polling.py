@@ -12,9 +12,9 @@ from caretaker.aws.calls import Aws as AwsCalls
 from caretaker.aws.identity import ClientKey
 from caretaker.s3refresh.receiver import Poller
 from caretaker.s3refresh.snapshot import Message
+from testing.customresource import TIMEOUT
 from testing.s3refreshes import reading
 
-TIMEOUT: Final = 120.0
 OWNER: Final = "owner"
 VISIBILITY: Final = 3  # seconds: what is not deleted comes again soon
 

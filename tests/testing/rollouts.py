@@ -18,13 +18,13 @@ from testbed.cluster import Cluster
 from testbed.steer import behaviour, steer_node
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
+from testing.customresource import TIMEOUT, stands
 from testing.faults import Match, Rule, Run
 from testing.history import History
 from testing.operator import OperatorProcess
-from testing.world import Task, stands
+from testing.world import Task
 
 TIME_SCALE: Final = 0.1
-TIMEOUT: Final = 120.0
 
 
 class Rollouts:

@@ -13,26 +13,13 @@ from typing import Any, Final
 
 from testbed.admin import Admin, Json, Jsons, path
 from testing.cluster import Nodes
+from testing.customresource import TIMEOUT, condition, stands
 from testing.kubelet import BY_HAND, Kubelet
 
-TIMEOUT: Final = 90.0  # seconds; generous, for a loaded machine
 TASK_LABEL: Final = "caretaker.dev/daemontask"
 COUNTS: Final = ("succeeded", "failed", "active", "pending", "blocked")
 
 Spec = dict[str, Any]
-
-
-def condition(task: Mapping[str, Any], kind: str) -> Json:
-    """The condition of that type; an empty dict when it is not there."""
-    found = (task.get("status") or {}).get("conditions") or []
-    return next((c for c in found if c["type"] == kind), {})
-
-
-def stands(task: Mapping[str, Any], kind: str, status: str = "True", reason: str | None = None) -> bool:
-    """Whether the condition has this status (and reason), and is about the spec as it is now."""
-    found = condition(task, kind)
-    current = found.get("observedGeneration") == task["metadata"]["generation"]
-    return current and found.get("status") == status and reason in (None, found.get("reason"))
 
 
 def blocked(task: Mapping[str, Any]) -> dict[str, str]:

@@ -12,10 +12,11 @@ from testbed.cluster import Cluster
 from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
+from testing.customresource import condition, stands
 from testing.faults import Action, Answer, LoseReply, Match, Reset, Run
 from testing.kubelet import EVICTED, HOLD, OOM, Outcome, fail, rejected
 from testing.operator import OperatorProcess
-from testing.world import Task, World, condition, holds_for, in_loop, node_of, stands
+from testing.world import Task, World, holds_for, in_loop, node_of
 
 Recorders = Callable[[], PodRecorder]
 

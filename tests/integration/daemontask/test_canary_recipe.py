@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import pytest
 
+from testing.customresource import stands
 from testing.kubelet import HOLD, fail, measured
 from testing.recipes import document
-from testing.world import World, holds_for, stands
+from testing.world import World, holds_for
 
 CANARY: Final = "rotate-certificate-canary"
 FLEET: Final = "rotate-certificate"

@@ -8,9 +8,10 @@ import pytest
 
 from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
+from testing.customresource import condition, stands
 from testing.faults import Match, Run
 from testing.kubelet import HOLD, SUCCEED, fail
-from testing.world import World, condition, holds_for, in_loop, stands
+from testing.world import World, holds_for, in_loop
 
 Recorders = Callable[[], PodRecorder]
 

@@ -13,8 +13,9 @@ from testbed.cluster import Cluster
 from testing import manifests
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
+from testing.customresource import stands
 from testing.kubelet import HOLD, SUCCEED
-from testing.world import World, allowed, stands
+from testing.world import World, allowed
 
 pytestmark = pytest.mark.slow
 

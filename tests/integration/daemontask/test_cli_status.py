@@ -14,8 +14,9 @@ import pytest
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli, Said, spawn
+from testing.customresource import TIMEOUT
 from testing.kubelet import HOLD, fail
-from testing.world import TIMEOUT, World
+from testing.world import World
 
 pytestmark = pytest.mark.slow
 

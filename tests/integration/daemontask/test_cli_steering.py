@@ -14,10 +14,11 @@ from testbed.admin import Admin
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
+from testing.customresource import stands
 from testing.faults import Exchange, Match, Run
 from testing.kubelet import HOLD, fail
 from testing.kubeletlogs import KubeletLogs
-from testing.world import Task, World, stands
+from testing.world import Task, World
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,11 @@ import pytest
 
 from caretaker.daemontask.pods import pod_name
 from testbed.admin import Json, path
+from testing.customresource import condition, stands
 from testing.kstatus import word as kstatus
 from testing.kubelet import HOLD, IMAGE_PULL, fail
 from testing.operator import OperatorProcess
-from testing.world import COUNTS, World, check_sum, condition, holds_for, stands
+from testing.world import COUNTS, World, check_sum, holds_for
 
 ABNORMAL = ("Reconciling", "Stalled", "Degraded", "Suspended")
 

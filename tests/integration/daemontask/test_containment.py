@@ -10,10 +10,11 @@ from caretaker.daemontask.bulk import BYTES, ENTRY, FREE, cost_of
 from testbed.admin import Admin, path
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
+from testing.customresource import condition, stands
 from testing.kubelet import EVICTED, HOLD, SUCCEED, Kubelet, Outcome, fail, rejected
 from testing.operator import OperatorProcess
 from testing.policies import denied
-from testing.world import World, blocked, condition, holds_for, stands
+from testing.world import World, blocked, holds_for
 
 TEN_YEARS = 10 * 365 * 86400.0
 ONCE = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
@@ -44,7 +45,7 @@ async def test_a_template_that_fails_reaches_no_more_nodes_than_run_at_once_and_
 
     world.kubelet.default = SUCCEED
     await task.edit(template=world.template(labels={"mended": "yes"}))
-    await task.done(30, timeout=90)
+    await task.done(30)
 
 
 @pytest.mark.slow
@@ -72,7 +73,7 @@ async def test_large_tasks_of_a_namespace_are_looked_at_less_often(
     assert len(written) <= len(tasks) + (BYTES.burst + elapsed * BYTES.per_second) / (size - FREE) + 1
     assert 1 <= most <= len(tasks)
     for task in tasks:
-        await task.counts(desired=20, timeout=60)
+        await task.counts(desired=20)
 
 
 def tracked(schemas: dict[str, Any], schema: Any, seen: set[str]) -> set[str]:
@@ -151,7 +152,7 @@ async def test_one_node_whose_pods_are_refused_is_named_and_holds_up_no_other(
         assert bad in condition(found, "Degraded")["message"]
         assert hit(world) == set(names) - {bad}
         await world.admin.delete(binding)
-        await task.done(12, timeout=90)
+        await task.done(12)
     assert sorted(node for node, _ in world.kubelet.ran) == sorted(names)
 
 
@@ -160,7 +161,7 @@ async def test_one_node_that_rejects_its_pods_holds_up_no_other(world: World) ->
     bad = names[2]
     world.kubelet.script(bad, *[rejected()] * 3)
     task = await world.task(parallelism=1, failurePolicy={"maxFailedNodes": 0, "action": "Pause"})
-    found = await task.done(6, timeout=90)
+    found = await task.done(6)
     assert found["status"]["failed"] == 0
     assert [node for node, _ in world.kubelet.ran].count(bad) == 4
 
@@ -214,7 +215,7 @@ async def test_kubelets_whose_clocks_are_ten_years_off_hold_up_no_node(world: Wo
         world.kubelet.ahead[name] = ahead
         world.kubelet.script(name, fail())
     task = await world.task(parallelism=1, backoffLimit=1, minSuccessSeconds=1)
-    await task.done(4, timeout=90)
+    await task.done(4)
     assert len(world.kubelet.ran) == 6
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
+from testing.customresource import stands
 from testing.faults import Answer, Match
 from testing.kubelet import HOLD, crash_loop
-from testing.world import World, holds_for, stands
+from testing.world import World, holds_for
 
 Recorders = Callable[[], PodRecorder]
 

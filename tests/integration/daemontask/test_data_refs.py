@@ -13,9 +13,10 @@ from testing import manifests
 from testing.apicalls import Call
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
+from testing.customresource import condition, stands
 from testing.kubelet import SUCCEED, fail
 from testing.operator import OperatorProcess
-from testing.world import World, condition, holds_for, stands
+from testing.world import World, holds_for
 
 PERIOD: Final = 3.0  # seconds between two reads, with the operator's time scale
 TRIGGER: Final = "caretaker.dev/trigger"

@@ -12,10 +12,11 @@ from testbed.admin import ApiError, Json, Jsons, path
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
+from testing.customresource import TIMEOUT, condition, stands
 from testing.faults import Action, Answer, LoseReply, Match, Reply, Run, status_body
 from testing.kubelet import HOLD, fail
 from testing.operator import OperatorProcess
-from testing.world import TIMEOUT, Task, World, condition, holds_for, in_loop, stands
+from testing.world import Task, World, holds_for, in_loop
 
 MARK = "caretaker.dev/cordoned-by"
 APPS = "/apis/apps/v1/namespaces/{}/replicasets"

@@ -3,8 +3,9 @@
 from datetime import UTC, datetime
 
 from testbed.admin import Json
+from testing.customresource import condition, stands
 from testing.kubelet import HOLD, SUCCEED, fail
-from testing.world import World, condition, stands
+from testing.world import World
 
 PAUSE = {"maxFailedNodes": 0, "action": "Pause"}
 

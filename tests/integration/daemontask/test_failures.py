@@ -11,9 +11,10 @@ import pytest
 from testbed.admin import Json, path
 from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
+from testing.customresource import condition, stands
 from testing.faults import Match, Run
 from testing.kubelet import DEADLINE, EVICTED, HOLD, IMAGE_PULL, OOM, SUCCEED, Outcome, fail, rejected
-from testing.world import Task, World, blocked, condition, holds_for, stands
+from testing.world import Task, World, blocked, holds_for
 
 Recorders = Callable[[], PodRecorder]
 

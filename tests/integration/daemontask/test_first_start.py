@@ -16,9 +16,10 @@ import pytest
 from testbed.admin import ApiError, Json, path
 from testbed.cluster import Cluster
 from testing.cluster import Nodes, apply_crd, crd
+from testing.customresource import condition, stands
 from testing.kubelet import Kubelet
 from testing.operator import OperatorProcess
-from testing.world import World, condition, holds_for, seq_of, stands
+from testing.world import World, holds_for, seq_of
 
 pytestmark = pytest.mark.slow
 

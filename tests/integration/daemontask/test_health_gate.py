@@ -7,8 +7,9 @@ from typing import Any, Final
 from testbed.admin import path
 from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
+from testing.customresource import condition, stands
 from testing.kubelet import HOLD
-from testing.world import World, blocked, condition, holds_for, stands
+from testing.world import World, blocked, holds_for
 
 Recorders = Callable[[], PodRecorder]
 

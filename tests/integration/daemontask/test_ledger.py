@@ -10,10 +10,11 @@ import pytest
 from testbed.admin import Json, path
 from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
+from testing.customresource import condition, stands
 from testing.faults import Match, Stall
 from testing.kubelet import HOLD, SUCCEED, fail
 from testing.operator import OperatorProcess
-from testing.world import Task, World, condition, holds_for, node_of, stands
+from testing.world import Task, World, holds_for, node_of
 
 Recorders = Callable[[], PodRecorder]
 

@@ -10,10 +10,11 @@ import pytest
 
 from testbed.admin import Admin, ApiError, Json, path
 from testing.apiproxy import ApiProxy
+from testing.customresource import TIMEOUT, condition, stands
 from testing.faults import Answer, LoseReply, Match, Run
 from testing.kubelet import HOLD, fail
 from testing.operator import OperatorProcess
-from testing.world import TIMEOUT, Task, World, condition, holds_for, in_loop, stands
+from testing.world import Task, World, holds_for, in_loop
 
 OTHER = {"key": "example.com/theirs", "value": "v", "effect": "PreferNoSchedule"}
 

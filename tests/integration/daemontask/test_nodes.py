@@ -9,8 +9,9 @@ import pytest
 from testbed.recorder import PodRecorder
 from testing.apicalls import Call
 from testing.apiproxy import ApiProxy
+from testing.customresource import TIMEOUT, condition, stands
 from testing.kubelet import HOLD, SUCCEED, fail
-from testing.world import TIMEOUT, World, condition, holds_for, node_of, stands
+from testing.world import World, holds_for, node_of
 
 Recorders = Callable[[], PodRecorder]
 
@@ -241,7 +242,7 @@ async def test_with_parallelism_one_a_node_that_is_lost_does_not_stop_the_other_
     found = await task.when(lambda t: t["status"]["blocked"] == 1)
     assert found["status"]["blockedNodes"][0]["reason"] == "NodeNotReady"
     await world.kubelet.finish_all()
-    await task.counts(succeeded=9, blocked=1, active=0, timeout=60)
+    await task.counts(succeeded=9, blocked=1, active=0)
     (pod,) = [pod for pod in await task.pods() if node_of(pod) == lost]
     assert pod["metadata"]["name"] == name
     assert "deletionTimestamp" not in pod["metadata"]

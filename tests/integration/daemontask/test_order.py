@@ -6,9 +6,10 @@ from testbed.admin import Admin, Json
 from testbed.paths import CHECKOUT
 from testing import manifests
 from testing.apiproxy import ApiProxy
+from testing.customresource import condition, stands
 from testing.faults import Match, Stall
 from testing.kubelet import HOLD, SUCCEED, fail
-from testing.world import Task, World, condition, holds_for, node_of, stands
+from testing.world import Task, World, holds_for, node_of
 
 FIRST = [{"name": "first"}]
 

@@ -23,7 +23,7 @@ async def test_fifty_nodes_that_become_eligible_in_one_call_never_exceed_paralle
         task = await world.task(parallelism=10)
         await task.counts(active=10, pending=40)
         await world.kubelet.finish_all()
-        await task.done(50, timeout=120)
+        await task.done(50)
         await record.settle()
     assert record.max_active() == 10
     assert record.max_active_per_place() == 1

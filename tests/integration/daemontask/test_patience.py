@@ -10,9 +10,10 @@ from testbed.admin import Admin
 from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
+from testing.customresource import condition
 from testing.kubelet import EVICTED, Kubelet, rejected
 from testing.operator import OperatorProcess
-from testing.world import World, blocked, condition
+from testing.world import World, blocked
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,7 @@ async def test_more_than_ten_disruptions_of_a_run_fail_its_node(world: World, re
     world.kubelet.default = EVICTED
     async with recorders() as record:
         task = await world.task(backoffLimit=0)
-        found = await task.counts(failed=1, timeout=90)
+        found = await task.counts(failed=1)
         await record.settle()
     (failed,) = found["status"]["failedNodes"]
     assert failed["reason"] == "TooManyDisruptions"
@@ -60,11 +61,11 @@ async def test_no_number_of_rejections_fails_a_node_or_holds_up_another(world: W
     full, *others = await world.join(3)
     world.kubelet.script(full, *[rejected("Evicted")] * 14)
     task = await world.task(backoffLimit=0, parallelism=1)
-    found = await task.when(lambda t: t["status"]["succeeded"] == 2 and full in blocked(t), timeout=90)
+    found = await task.when(lambda t: t["status"]["succeeded"] == 2 and full in blocked(t))
     (one,) = found["status"]["blockedNodes"]
     assert (one["reason"], "rejected" in one["message"]) == ("Evicted", True)
-    await task.ledger_when(lambda entries: entries[full].get("rejections") == 14, timeout=90)
-    await task.done(3, timeout=90)
+    await task.ledger_when(lambda entries: entries[full].get("rejections") == 14)
+    await task.done(3)
     assert [on for on, _ in world.kubelet.ran].count(full) == 15
     assert {[on for on, _ in world.kubelet.ran].count(node) for node in others} == {1}
 

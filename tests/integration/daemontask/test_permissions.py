@@ -14,9 +14,10 @@ from testbed.admin import Admin, path
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.cluster import Nodes
+from testing.customresource import TIMEOUT, condition, stands
 from testing.kubelet import HOLD, SUCCEED, Kubelet
 from testing.operator import OperatorProcess
-from testing.world import TIMEOUT, World, allowed, condition, stands
+from testing.world import World, allowed
 
 pytestmark = pytest.mark.slow
 

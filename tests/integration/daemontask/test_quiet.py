@@ -5,8 +5,9 @@ import time
 from testbed.admin import path
 from testing.apicalls import Call
 from testing.apiproxy import ApiProxy
+from testing.customresource import condition, stands
 from testing.kubelet import HOLD, IMAGE_PULL, fail
-from testing.world import Task, World, condition, holds_for, stands
+from testing.world import Task, World, holds_for
 
 QUIET_SECONDS = 8
 

@@ -6,9 +6,10 @@ import pytest
 
 from testbed.recorder import PodRecorder
 from testing.apiproxy import ApiProxy
+from testing.customresource import stands
 from testing.faults import Answer, Match
 from testing.kubelet import EVICTED, HOLD, SUCCEED, Outcome, fail
-from testing.world import Task, World, holds_for, stands
+from testing.world import Task, World, holds_for
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,10 @@ import pytest
 
 from testbed.admin import ApiError, path
 from testing.apiproxy import ApiProxy
+from testing.customresource import TIMEOUT, condition, stands
 from testing.kubelet import HOLD
 from testing.policies import denied
-from testing.world import TIMEOUT, World, condition, holds_for, stands
+from testing.world import World, holds_for
 
 # ---------------------------------------------------------------- invalid templates
 

@@ -10,9 +10,10 @@ from testbed.admin import path
 from testbed.recorder import PodRecorder, is_active, owner_uid
 from testing.apicalls import Call
 from testing.apiproxy import ApiProxy
+from testing.customresource import TIMEOUT, condition, stands
 from testing.kubelet import HOLD, SUCCEED, fail
 from testing.policies import denied
-from testing.world import TIMEOUT, Task, World, condition, holds_for, node_of, stands
+from testing.world import Task, World, holds_for, node_of
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ async def test_pods_that_a_policy_keeps_from_being_deleted_hold_up_nothing_else(
         assert seconds_to_retry(record, *tries) < 10, "a backoff of its own, 1 s here"
         assert {node_of(pod) for pod in await task.pods()} >= {late}
         await world.admin.delete(binding)
-        await task.pods_when(lambda pods: not pods, timeout=60)
+        await task.pods_when(lambda pods: not pods)
         await task.done(3)
         await task.when(lambda t: not condition(t, "Degraded"))
     assert len(world.kubelet.ran) == 4
@@ -100,7 +101,7 @@ async def test_a_live_pod_that_a_policy_keeps_from_being_deleted_keeps_its_slot(
         await world.shrink(node_of(stays), cpu="32")
         await task.done(2)
         await world.admin.delete(binding)
-        await task.pods_when(lambda pods: not pods, timeout=60)
+        await task.pods_when(lambda pods: not pods)
         await record.settle()
     assert record.peak(lambda pod: is_active(pod) and bool(owner_uid(pod))).count == 1
     assert sorted(node for node, _ in world.kubelet.ran) == sorted(both)

@@ -15,10 +15,11 @@ from testbed.paths import CHECKOUT
 from testing import manifests
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
+from testing.customresource import condition, stands
 from testing.faults import Match, Run
 from testing.kubelet import HOLD, fail, measured
 from testing.operator import OperatorProcess
-from testing.world import World, condition, stands
+from testing.world import World
 from unit.daemontask.build import node, succeeded
 
 MS = {"name": "ms", "unit": "ms"}

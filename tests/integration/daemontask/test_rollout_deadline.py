@@ -13,9 +13,10 @@ import pytest
 from testbed.cluster import Cluster
 from testing.apiproxy import ApiProxy
 from testing.cli import Cli
+from testing.customresource import condition, stands
 from testing.kubelet import HOLD
 from testing.operator import OperatorProcess
-from testing.world import Task, World, condition, holds_for, stands
+from testing.world import Task, World, holds_for
 
 OVER: Final = "RolloutDeadlineExceeded"
 HOUR: Final = 3600

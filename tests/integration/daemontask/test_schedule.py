@@ -7,9 +7,10 @@ import pytest
 
 from testbed.admin import Json, path
 from testing.apiproxy import ApiProxy
+from testing.customresource import condition, stands
 from testing.kubelet import HOLD, SUCCEED
 from testing.schedules import AT, YEARLY, last_seen_years_ago, next_year, this_year
-from testing.world import Task, World, condition, holds_for, stands
+from testing.world import Task, World, holds_for
 
 MINUTE = 60.0
 

@@ -6,9 +6,10 @@ from typing import Final
 
 from testbed.cluster import Cluster
 from testing.cli import Cli
+from testing.customresource import condition, stands
 from testing.kubelet import HOLD, SUCCEED, fail
 from testing.operator import OperatorProcess
-from testing.world import World, condition, holds_for, stands
+from testing.world import World, holds_for
 
 ZONE: Final = "topology.kubernetes.io/zone"
 

@@ -16,7 +16,8 @@ from caretaker.imds.probe import task as probe_task
 from testbed.admin import Admin, ApiError, Json, path
 from testbed.cluster import Cluster
 from testing.accounts import bind, effective, kubeconfig_of
-from testing.world import Task, World, condition, stands
+from testing.customresource import condition, stands
+from testing.world import Task, World
 
 
 @pytest.fixture

@@ -271,7 +271,7 @@ async def test_nothing_is_sent_twice_by_an_operator_that_is_killed_at_any_point(
                 assert before < OF_A_PART, f"nothing was left to be killed over: {point.__name__} {when}"
                 await asyncio.to_thread(process.start)
             # What is left is one call for each instance to a double that a busy machine slows down.
-            await policy.summary(timeout=150, nodes=OF_A_PART, compliant=OF_A_PART)
+            await policy.summary(nodes=OF_A_PART, compliant=OF_A_PART)
     assert sorted(call["params"]["InstanceId"] for call in ledger.sent()) == sorted(wanted)
     assert {call["status"] for call in ledger.sent()} == {200}
 

@@ -154,7 +154,7 @@ async def test_a_change_is_proved_again_and_a_canary_stands_only_then(fleet: Fle
     assert (await policy.get())["status"]["canary"] == found["status"]["canary"]
     await answers(admin, [name for name, _ in made])
     await policy.edit(verification={"interval": "10m"})  # probed again
-    await policy.condition("Ready", "True", "Enforced", timeout=120)
+    await policy.condition("Ready", "True", "Enforced")
     await policy.condition("Verified", "True", "Proved")
     assert len(fleet.modified()) == 4 - 1
 

@@ -18,7 +18,8 @@ from awsdoubles.sqsproxy.rules import (
 )
 from caretaker.aws.calls import Aws as AwsCalls
 from testing.aws import Aws
-from testing.polling import TIMEOUT, polling
+from testing.customresource import TIMEOUT
+from testing.polling import polling
 
 LONG = 120  # seconds: nothing comes again, however late it is deleted
 

@@ -17,7 +17,8 @@ from caretaker.runtime.queue_consumer import BATCH, MOST_RECEIVES
 from caretaker.s3refresh import inflight
 from testbed.paths import CHECKOUT
 from testing.aws import Aws
-from testing.polling import OWNER, TIMEOUT, Polling, polling
+from testing.customresource import TIMEOUT
+from testing.polling import OWNER, Polling, polling
 
 pytestmark = pytest.mark.slow
 
