@@ -5,8 +5,7 @@ from typing import Any, Final
 
 from testbed.admin import Admin, Json
 
-# Seconds. It ends a wait for what will not come; how fast something is, no test tells: beside other tests a
-# machine with two cores takes ten times as long.
+# Seconds. It ends a wait for what never comes and measures nothing: a busy machine takes 4 times as long.
 TIMEOUT: Final = 300.0
 
 
