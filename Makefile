@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 NODES ?= 20
 MINUTES ?= 1
 MODEL_PERCENT ?= 100
-# Of `make matrix`: SUITE=unit for the unit tests alone, SUITE=all for all that a control plane is for.
+# Of `make matrix`: SUITE=unit for the unit tests and simulations alone, SUITE=all for all that a control plane is for.
 ROWS ?=
 SUITE ?=
 # Of `make mutants`: which modules of which kind, such as MODULES="plan ecs.plan"; FRESH=1 tries the killed, too.
@@ -73,15 +73,19 @@ lint: setup ## style, types, layers and workflows
 	actionlint=$$($(PYTHON) -m gotools actionlint) && "$$actionlint" -shellcheck= -pyflakes= .github/workflows/*
 
 .PHONY: unit
-unit: setup ## the unit tests: no I/O, half a minute
+unit: setup ## the unit tests: no I/O, a quarter of a minute
 	$(PYTHON) -m pytest -m "not slow" $(or $(PYTEST_ARGS),--fork) tests/unit tests/test_*.py
 
+.PHONY: simulation
+simulation: setup ## decisions over time: whole controllers in simulated clusters, on virtual time
+	$(PYTHON) -m pytest -m "not slow" $(or $(PYTEST_ARGS),--fork) tests/simulation
+
 .PHONY: models
-models: setup ## the random models of stores and kinds and all else that is random, in full (`make unit` tries a few); MODEL_PERCENT=100, MODEL_SEED=7 for others than those of every run
-	MODEL_PERCENT=$(MODEL_PERCENT) $(PYTHON) -m pytest -n logical --dist worksteal -m "hypothesis or random" tests/unit $(PYTEST_ARGS)
+models: setup ## the random models of stores and kinds and all else that is random, in full (`make test` tries a few); MODEL_PERCENT=100, MODEL_SEED=7 for others than those of every run
+	MODEL_PERCENT=$(MODEL_PERCENT) $(PYTHON) -m pytest -n logical --dist worksteal -m "hypothesis or random" tests/unit tests/simulation $(PYTEST_ARGS)
 
 .PHONY: mutants
-mutants: setup ## hours: what the unit tests notice of small changes of the pure modules; KIND=daemontask MODULES="plan node"
+mutants: setup ## hours: what the tests without servers notice of small changes of the pure modules; KIND=daemontask MODULES="plan node"
 	@UV_PROJECT_ENVIRONMENT="$(CURDIR)/.dev/mutants/venv" $(UV) sync --frozen --quiet --group mutants --no-install-project
 	@$(PYTHON) -m mutants "$(KIND)" $(MODULES) $(if $(FRESH),--fresh)
 
@@ -158,7 +162,7 @@ integration: program doubles gotools ## the tests against a real control plane, 
 .PHONY: slow
 slow: program doubles gotools ## the tests that are not in `make test`: slow ones, tooling, recipes, other projects' tools
 	@$(PYTHON) -m gotools cosign krew oras registry >/dev/null
-	$(CLUSTERS) -m "slow and not random" tests/e2e tests/integration tests/unit tests/test_*.py $(PYTEST_ARGS)
+	$(CLUSTERS) -m "slow and not random" tests/e2e tests/integration tests/simulation tests/unit tests/test_*.py $(PYTEST_ARGS)
 
 .PHONY: e2e-kind
 e2e-kind: program doubles gotools ## the operator in the image of our Dockerfile on real nodes: kind, with or without a container engine; needs root on Linux
@@ -178,8 +182,8 @@ define timed
 endef
 
 .PHONY: test
-test: ## what every change needs: lint, unit, integration and e2e tests; prints the time of each part
-	$(call timed,lint unit integration)
+test: ## what every change needs: lint, unit tests, simulations, integration and e2e tests; prints the time of each part
+	$(call timed,lint unit simulation integration)
 
 .PHONY: test-all
 test-all: ## all the rest: random models in full, oldest dependencies, tooling, docs, a real node where root may

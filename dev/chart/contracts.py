@@ -5,6 +5,7 @@ A kind is a layer beside the others. A module of it whose docstring has the word
 
 import ast
 import re
+from functools import cache
 from typing import Final
 
 from caretaker.registry import KINDS
@@ -25,7 +26,8 @@ def filled(text: str) -> str:
     return text
 
 
-def pure() -> list[str]:
+@cache
+def pure() -> tuple[str, ...]:
     """The modules of the kinds that call themselves pure, by name."""
     found = []
     for package in sorted(kind.package for kind in KINDS):
@@ -35,4 +37,4 @@ def pure() -> list[str]:
                 found.append(
                     ".".join(file.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
                 )
-    return found
+    return tuple(found)

@@ -10,7 +10,7 @@ PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 KUBERNETES: Final = ("1.34", "1.35", "1.36")
 EMULATED: Final = "3.13"  # the Python of the images
 
-UNIT: Final = ("tests/unit", "tests/test_architecture.py")
+UNIT: Final = ("tests/unit", "tests/simulation", "tests/test_architecture.py")
 # What speaks to sockets of its own and needs no control plane.
 LOOPBACK: Final = (
     "tests/integration/aws",
@@ -75,8 +75,8 @@ class Row:
         return self.version(held) is not None
 
     def tests(self, suite: str) -> Sequence[str]:
-        """The files. `suite`: `unit` for no more than the unit tests, `all` for every test but the real
-        node's, `` for what fits."""
+        """The files. `suite`: `unit` for those that open no socket, `all` for every test but the real node's,
+        `` for what fits."""
         if suite == "all":
             return (*EVERYTHING, *UNIT)
         units = UNIT if suite == "unit" else (*UNIT, *(RUN if self.machine else LOOPBACK))

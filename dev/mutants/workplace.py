@@ -84,7 +84,8 @@ class Workplace:
     def __init__(self, module: str) -> None:
         self._source = Path("src", _file(module))
         kinds = (module.partition(".")[0], *([HELD_BY[module]] if module in HELD_BY else ()))
-        self._tests = [f"tests/unit/{kind}" for kind in kinds]
+        folders = (f"tests/{part}/{kind}" for kind in kinds for part in ("unit", "simulation"))
+        self._tests = [folder for folder in folders if (CHECKOUT / folder).is_dir()]
         self._notes = NOTES / f"{module}.json"
 
     def make(self, *, fresh: bool) -> None:

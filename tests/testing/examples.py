@@ -1,4 +1,4 @@
-"""Which random examples and histories are tried, and how many: a few in `make unit`, all in `make models`.
+"""Which random examples and histories are tried, and how many: a few in `make test`, all in `make models`.
 
 Every run of a commit tries the same ones, so that no commit fails by chance. `MODEL_SEED=n` tries others.
 

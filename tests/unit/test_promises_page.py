@@ -42,9 +42,9 @@ def test_promises_are_numbered_through() -> None:
     ("test", "slow"),
     [
         ("tests/unit/test_promises_page.py::test_promises_are_numbered_through", False),
-        ("tests/unit/daemontask/test_model.py::TestModel", False),
+        ("tests/simulation/daemontask/test_model.py::TestModel", False),
         (
-            "tests/unit/daemontask/test_slow_ledgers.py::test_every_node_runs_once_however_long_the_ledger_takes",
+            "tests/simulation/daemontask/test_slow_ledgers.py::test_every_node_runs_once_however_long_the_ledger_takes",
             True,
         ),
         (

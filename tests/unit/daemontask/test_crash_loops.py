@@ -14,9 +14,9 @@ from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.task_state import SpecCache
 from caretaker.daemontask.watch_handlers import WatchHandlers
 from caretaker.kube.store import Store
+from caretaker.runtime.work_queue import Key
 from unit.daemontask.build import NOW, UID, entry, node, planned, started, states, task
 from unit.daemontask.kubelet_status import CRASHING, PULLING, RUNNING, container, ended, reported_pod
-from unit.daemontask.simoperator import KEY
 
 A, B = node("a"), node("b")
 NEVER: Final = {"restartPolicy": "Never"}
@@ -196,7 +196,7 @@ def hears() -> Callable[[Pod, Pod], bool]:
     keys: list[Any] = []
     pods = Store[Pod]()
     handlers = WatchHandlers(Store[Node](), pods, lambda key, **_: keys.append(key))
-    state = handlers.task_states.of(KEY, UID)
+    state = handlers.task_states.of(Key("DaemonTask", "default", "task"), UID)
     state.spec = SpecCache(backoff_limit=3, revision=crashed(0).labels[LABEL_REVISION])
 
     def changed(old: Pod, new: Pod) -> bool:

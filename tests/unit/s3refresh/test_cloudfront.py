@@ -1,6 +1,5 @@
 """Invalidations of CloudFront: their paths, and the meaning of each answer for the claim."""
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
@@ -9,23 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from awsdoubles.cloudfront import CloudFront, Fault, covered
+from awsdoubles.cloudfront import covered
 from caretaker.api.grants import Grant, Grants, refusals
 from caretaker.api.objects import WireMeta
-from caretaker.aws.calls import Aws
-from caretaker.aws.services import Rate
-from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import folders
 from caretaker.s3refresh.admission import QueueClaims, access_of
 from caretaker.s3refresh.annotation_requests import Place, RefreshRequests, location_of, scopes_of
-from caretaker.s3refresh.debounce import UNKNOWN, Claim, DirtyScope, TargetState
+from caretaker.s3refresh.debounce import Claim, DirtyScope, TargetState
 from caretaker.s3refresh.envelope import ObjectEvent
 from caretaker.s3refresh.folders import Request, Scope, of_folder
 from caretaker.s3refresh.match import EventMatcher, by_bucket, located, of_buckets
 from caretaker.s3refresh.resource import ParsedRefresh, RawRefresh, read
-from caretaker.s3refresh.snapshot import Result
-from caretaker.s3refresh.targets import TargetClient, Tools, make, registry
+from caretaker.s3refresh.targets import registry
 from caretaker.s3refresh.targets.cloudfront import MAX_WILDCARDS, paths_of
 from testing.s3refreshes import refresh
 
@@ -168,115 +163,6 @@ class TestPaths:
                 if by_folder and request.folders != ("/",):
                     folder = key.rpartition("/")[0]
                     assert covered(f"{folder}/" if folder else "", paths), (folder, paths)
-
-
-@pytest.fixture
-def cloudfront() -> Iterator[CloudFront]:
-    with CloudFront() as started:
-        started.distributions.add(ID)
-        yield started
-
-
-@pytest.fixture
-async def target(cloudfront: CloudFront, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TargetClient]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDFRONT", cloudfront.url)
-    async with Aws(rates={"cloudfront": Rate(500, 10)}) as aws:
-        client: Any = None
-        tools = Tools(aws, client, WireMeta(name="r", namespace="n"))
-        yield make(read_spec({"prefix": "site/"}), tools)
-
-
-class TestCalls:
-    async def test_the_buckets_are_known_without_a_call(
-        self, target: TargetClient, cloudfront: CloudFront
-    ) -> None:
-        found = await target.discover()
-        assert (found.complete, found.faults, found.shares) == (True, (), (BUCKET,))
-        assert cloudfront.calls == []
-
-    async def test_a_refresh_is_one_invalidation_by_the_claims_id(
-        self, target: TargetClient, cloudfront: CloudFront
-    ) -> None:
-        assert await target.refresh(BUCKET, CLAIM) == Result("media", "c1")
-        assert await target.refresh(BUCKET, AGAIN) == Result("media", "c1")
-        (made,) = cloudfront.invalidations
-        assert (made.distribution, made.reference, made.paths) == (ID, "c1", ("/a/b.html", "/c.css"))
-        assert cloudfront.calls == [("c1", ""), ("c1", "")]
-
-    @pytest.mark.parametrize("attempt", [CLAIM, AGAIN])
-    async def test_a_lost_reply_is_an_unknown_outcome(
-        self, target: TargetClient, cloudfront: CloudFront, attempt: Claim
-    ) -> None:
-        cloudfront.faults.append(Fault("lose"))
-        assert (await target.refresh(BUCKET, attempt)).code == UNKNOWN
-        assert await target.refresh(BUCKET, AGAIN) == Result("media", "c1")
-        assert len(cloudfront.invalidations) == 1
-
-    @pytest.mark.parametrize(
-        ("status", "code", "first", "again"),
-        [
-            (503, "ServiceUnavailable", UNKNOWN, UNKNOWN),
-            (500, "InternalError", UNKNOWN, UNKNOWN),
-            (429, "TooManyRequests", "TooManyRequests", UNKNOWN),
-            (400, "Throttling", "Throttling", UNKNOWN),
-            (403, "AccessDenied", "AccessDenied", UNKNOWN),
-            (400, "TooManyInvalidationsInProgress", *["TooManyInvalidationsInProgress"] * 2),
-            (400, "InvalidationBatchAlreadyExists", *["InvalidationBatchAlreadyExists"] * 2),
-            (404, "NoSuchDistribution", "NoSuchDistribution", "NoSuchDistribution"),
-            (400, "InvalidArgument", "InvalidArgument", "InvalidArgument"),
-        ],
-    )
-    async def test_what_an_error_means(
-        self, target: TargetClient, cloudfront: CloudFront, status: int, code: str, first: str, again: str
-    ) -> None:
-        for attempt, meant in ((CLAIM, first), (AGAIN, again)):
-            cloudfront.faults.append(Fault("refuse", status=status, code=code))
-            found = await target.refresh(BUCKET, attempt)
-            assert found.code == meant
-            assert found.refused is (code in ("InvalidArgument", "TooManyInvalidationsInProgress"))
-        assert cloudfront.invalidations == []
-
-    async def test_a_denied_call_names_the_action(self, target: TargetClient, cloudfront: CloudFront) -> None:
-        cloudfront.denied = True
-        found = await target.refresh(BUCKET, CLAIM)
-        assert found.code == "AccessDenied"
-        assert "allow cloudfront:CreateInvalidation to the identity that spec.aws names" in found.message
-
-    async def test_other_paths_under_the_same_id_are_another_call(
-        self, target: TargetClient, cloudfront: CloudFront
-    ) -> None:
-        await target.refresh(BUCKET, CLAIM)
-        other = replace(AGAIN, request=keys("x"))
-        assert (await target.refresh(BUCKET, other)).code == "InvalidationBatchAlreadyExists"
-        assert not (await target.refresh(BUCKET, replace(other, id="c2", attempt=1))).code
-        assert [one.paths for one in cloudfront.invalidations] == [("/a/b.html", "/c.css"), ("/x",)]
-
-    async def test_the_limits_are_kept_until_invalidations_complete(
-        self, target: TargetClient, cloudfront: CloudFront
-    ) -> None:
-        cloudfront.lag = 60
-        for n in range(15):
-            assert not (await target.refresh(BUCKET, replace(CLAIM, id=f"w{n}", request=trees(f"t{n}")))).code
-        over = replace(CLAIM, id="over", request=trees("t15"))
-        assert (await target.refresh(BUCKET, over)).code == "TooManyInvalidationsInProgress"
-        assert not (await target.refresh(BUCKET, CLAIM)).code  # files count apart
-        for one in cloudfront.invalidations:
-            one.ends = 0
-        assert not (await target.refresh(BUCKET, over)).code
-
-    async def test_without_the_lease_nothing_is_sent(
-        self, target: TargetClient, cloudfront: CloudFront
-    ) -> None:
-        def guard(_: float) -> None:
-            raise NotLeader("held by another")
-
-        client: Any = target
-        client._client._aws.hooks.guard = guard
-        with pytest.raises(NotLeader):
-            await target.refresh(BUCKET, CLAIM)
-        assert cloudfront.calls == []
 
 
 def test_its_distribution_has_to_be_granted() -> None:

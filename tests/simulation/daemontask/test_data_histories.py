@@ -1,0 +1,160 @@
+"""Short histories of referenced data: each what an operator did wrong, or could do wrong."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from caretaker.api import names
+from caretaker.daemontask.data_reader import DATA_SECONDS
+from simulation.daemontask.data import MAP, SECRET, DataWorld, data_time
+from simulation.daemontask.operator import KEY
+
+
+@pytest.fixture
+def world() -> Iterator[DataWorld]:
+    """Both nodes have run with the data, and both operators know."""
+    with data_time() as clock:
+        made = DataWorld(clock)
+        for _ in range(3):
+            work(made)
+        made.whole_pass(1)
+        assert runs(made) == [1, 1]
+        yield made
+        made.close()
+
+
+def work(world: DataWorld, who: int = 0) -> None:
+    world.whole_pass(who)
+    world.run_pods()
+    world.whole_pass(who)
+
+
+def runs(world: DataWorld) -> list[int]:
+    """Of each node that has a record."""
+    return [entry.seq for entry in world.cluster.entries().values()]
+
+
+def ready(world: DataWorld) -> str:
+    conditions: list[Any] = world.cluster.status.conditions
+    return next(one.reason for one in conditions if one.type == "Ready")
+
+
+def reads(world: DataWorld) -> list[str]:
+    """The objects that one whole pass reads, whole or not."""
+    one, found = world.act(0), list[str]()
+    one.begin()
+    while one.busy:
+        found += [call.what for call in one.client.calls[:1] if call.what in (f"get {MAP}", f"get {SECRET}")]
+        one.answer()
+    return found
+
+
+def passes_due(world: DataWorld, seconds: float) -> int:
+    """How many passes are due this long after the next one, although nothing has happened."""
+    queue = world.act(0).queue
+
+    async def take() -> None:
+        await queue.get(asyncio.Event())
+        queue.done(KEY)
+
+    queue.add(KEY)
+    world.clock.now += 60
+    world.loop.step(take())
+    world.whole_pass(0)
+    world.clock.now += seconds
+    return len(queue)
+
+
+@pytest.mark.parametrize("how", ["deleted", "denied"])
+def test_a_task_that_no_longer_refers_to_what_is_missing_goes_on(world: DataWorld, how: str) -> None:
+    if how == "deleted":
+        world.cluster.take(MAP)
+    else:
+        world.cluster.deny(MAP, denied=True)
+    world.let_time_pass(DATA_SECONDS)
+    world.whole_pass(0)
+    assert ready(world) == "ReferencedDataUnavailable"
+    world.cluster.refer(0)
+    world.cluster.edit(template=True)
+    for _ in range(3):
+        work(world)
+    assert (ready(world), runs(world)) == ("Succeeded", [2, 2])
+
+
+def test_the_next_pass_is_when_the_data_is_read_again(world: DataWorld) -> None:
+    for _ in range(3):  # the Pods go
+        passes_due(world, 0)
+    assert not passes_due(world, DATA_SECONDS - 1)
+    assert passes_due(world, DATA_SECONDS)
+
+
+def test_a_task_that_no_longer_refers_to_data_is_at_rest(world: DataWorld) -> None:
+    world.cluster.refer(0)
+    for _ in range(3):
+        work(world)
+        world.let_time_pass(DATA_SECONDS)
+        assert not reads(world)
+        assert not passes_due(world, 2 * DATA_SECONDS)
+    assert runs(world) == [1, 1]
+
+
+def test_one_who_is_late_runs_nothing_again_with_data_of_before(world: DataWorld) -> None:
+    """It has read the data just before the change, and its ledger is older than the runs with the new."""
+    world.let_time_pass(DATA_SECONDS)
+    world.whole_pass(1)
+    world.cluster.put(MAP, "1")
+    for _ in range(3):
+        work(world)
+    assert runs(world) == [2, 2]
+    world.cluster.add_node("b")  # a run is due, so that it asks whether its ledger is current
+    for _ in range(3):
+        work(world, 1)
+    assert world.cluster.entries()["a"].seq == 2
+
+
+def test_other_objects_are_read_at_once(world: DataWorld) -> None:
+    before = world.cluster.status.current_revision
+    world.cluster.refer(1)
+    for _ in range(3):
+        world.let_time_pass(3)
+        work(world)
+    assert world.cluster.status.current_revision != before
+    assert runs(world) == [2, 2]
+
+
+def test_an_operator_that_is_killed_forgets_no_data_that_ran(world: DataWorld) -> None:
+    """The object goes before the operator that comes reads it: no node is due by that."""
+    world.cluster.put(MAP, "1")
+    world.let_time_pass(DATA_SECONDS)
+    for _ in range(3):
+        work(world)
+    world.cluster.take(MAP)
+    world.act(0).crash(0)
+    world.acting.start()
+    work(world)
+    assert (ready(world), world.cluster.status.succeeded) == ("ReferencedDataUnavailable", 2)
+    world.cluster.put(MAP, "1")
+    world.let_time_pass(DATA_SECONDS)
+    work(world)
+    assert (ready(world), runs(world)) == ("Succeeded", [2, 2])
+
+
+def test_a_rerun_waits_for_the_data_and_has_it(world: DataWorld) -> None:
+    world.cluster.take(SECRET)
+    world.let_time_pass(DATA_SECONDS)
+    world.cluster.annotate(names.RERUN_AT, "2030-01-01T00:00:00Z")
+    work(world)
+    assert not world.live_pods()
+    assert runs(world) == [1, 1]
+    world.cluster.put(SECRET, "1")
+    world.let_time_pass(DATA_SECONDS)
+    for _ in range(3):
+        work(world)
+    assert runs(world) == [2, 2], "for both reasons one run"
+    assert not world.cluster.needs_run(*_node(world, "a"))
+
+
+def _node(world: DataWorld, name: str) -> tuple[Any, Any]:
+    return world.cluster.record(world.cluster.nodes[name]), world.cluster.entries()[name]
