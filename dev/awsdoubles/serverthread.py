@@ -23,7 +23,7 @@ _RST: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close at once, with a reset
 
 
 class ServerThread(ABC):
-    """Subclasses give the routes; `opened` and `closing` run in the server's loop."""
+    """Subclasses give the routes; `opened`, `abandon` and `closing` run in the server's loop."""
 
     host: str = LOOPBACK
 
@@ -42,6 +42,9 @@ class ServerThread(ABC):
     @abstractmethod
     async def opened(self) -> None:
         """Before the first request."""
+
+    async def abandon(self) -> None:  # noqa: B027  nothing by default
+        """End requests under way that would hold up the end."""
 
     @abstractmethod
     async def closing(self) -> None:
@@ -116,6 +119,7 @@ class ServerThread(ABC):
             self._started.set()
             await self._stopping.wait()
         finally:
+            await self.abandon()
             await server_closed(runner)
             await self.closing()
             await connections_cut()

@@ -19,13 +19,12 @@ import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from aiohttp import web
 
-from testbed.closing import connections_cut, server_closed
+from awsdoubles.serverthread import ServerThread
 from testing.apicalls import Ledger
 from testing.faults import Action, Hang, Match, Reset, Rule, error_line
 from testing.relay import Relay
@@ -33,102 +32,52 @@ from testing.staleness import RevisionClock, Stale
 from testing.suiterole import companion, token_of
 from testing.upstream import Upstream
 
-_MAX_BODY: Final = 64 * 1024 * 1024
 _T = TypeVar("_T")
 
 
-class ApiProxy:
-    """See the module. `client` names the calls in the ledger.
+class ApiProxy(ServerThread):
+    """See the module. `client` names the calls in the ledger. `stop` raises what a callback raised.
 
     The client's own Authorization is passed on; a request without one gets the kubeconfig's credentials.
     """
 
     def __init__(self, kubeconfig: Path | str, client: str = "operator") -> None:
+        super().__init__()
         self.client = client
         self.ledger = Ledger()
-        self.port = 0
         self._kubeconfig = kubeconfig
         self._upstream = Upstream.from_kubeconfig(Path(kubeconfig))
         self._relay = Relay(client, self._upstream, self.ledger)
         self._rules_lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._started = threading.Event()
-        self._fault: BaseException | None = None  # what ended the thread
-        self._loop: asyncio.AbstractEventLoop
-        self._stopping: asyncio.Event
+        self._sampler: asyncio.Task[None]
 
     # ------------------------------------------------------------ life
 
-    def start(self) -> Self:
-        """Listen on a free loopback port. Raises what kept it from doing so."""
-        self._thread = threading.Thread(target=self._run, name=f"apiproxy-{self.client}", daemon=True)
-        self._thread.start()
-        self._started.wait()
-        self._raise_faults()
-        return self
+    def routes(self) -> list[web.RouteDef]:
+        """Everything."""
+        return [web.route("*", "/{path:.*}", self._relay.handle)]
 
-    def stop(self) -> None:
-        """Reset all connections, end the thread, raise what a callback raised."""
-        if self._thread is None:
-            return
-        with contextlib.suppress(RuntimeError):  # the loop is closed when its start failed
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-        self._thread = None
-        self._raise_faults()
+    async def opened(self) -> None:
+        """Connect to the API server, and follow its revisions."""
+        await self._upstream.__aenter__()
+        self._sampler = asyncio.create_task(self._relay.sample_revisions())
 
-    def __enter__(self) -> Self:
-        return self.start()
+    async def abandon(self) -> None:
+        """End what is under way."""
+        self._sampler.cancel()
+        await asyncio.gather(self._sampler, return_exceptions=True)
+        await self._relay.abandon()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.stop()
-        except BaseException:
-            if error is None:
-                raise
+    async def closing(self) -> None:
+        """Leave the API server."""
+        await self._upstream.__aexit__(None, None, None)
 
-    def _raise_faults(self) -> None:
-        for fault in (self._fault, *self._relay.faults):
-            if fault is not None:
-                raise fault
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001  handed to the test's thread
-            self._fault = error
-        finally:
-            self._started.set()
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        app = web.Application(client_max_size=_MAX_BODY)
-        app.router.add_route("*", "/{path:.*}", self._relay.handle)
-        runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1, keepalive_timeout=3600
-        )
-        async with self._upstream:
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.port = runner.addresses[0][1]
-            sampler = asyncio.create_task(self._relay.sample_revisions())
-            self._started.set()
-            await self._stopping.wait()
-            sampler.cancel()
-            await asyncio.gather(sampler, return_exceptions=True)
-            await self._relay.abandon()
-            await server_closed(runner)
-        await connections_cut()
+    def _raise_fault(self) -> None:
+        super()._raise_fault()
+        for fault in self._relay.faults:
+            raise fault
 
     # ------------------------------------------------------------ for the test
-
-    @property
-    def url(self) -> str:
-        """http://127.0.0.1:PORT"""
-        return f"http://127.0.0.1:{self.port}"
 
     def write_kubeconfig(self, path: Path, token: str = "") -> Path:
         """Write a kubeconfig that points at the proxy; without `token` the proxy's credentials serve, and an
@@ -215,7 +164,7 @@ class ApiProxy:
 
     def _pulse(self) -> None:
         with contextlib.suppress(RuntimeError):  # stopped already: nothing waits
-            self._loop.call_soon_threadsafe(self._relay.pulse)
+            self.loop.call_soon_threadsafe(self._relay.pulse)
 
     def _on_loop(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)

@@ -4,19 +4,17 @@ and histories of bad data under a canary, with one operator.
 
 import itertools
 from collections import defaultdict
-from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import rule
 
 from caretaker.api import names
 from caretaker.api.objects import Pod
 from simulation.daemontask.cluster import Clock
 from simulation.daemontask.data import MAP, SECRET, DataCluster, DataWorld, data_time
-from simulation.daemontask.test_model import AtMostOnce, Model, tried
+from simulation.daemontask.test_model import AtMostOnce, Model, OneOperator, tried
 
-number = st.integers(0, 7)
 path = st.sampled_from([MAP, SECRET])
 
 
@@ -88,13 +86,12 @@ class Careful(DataWorld):
             assert len(hit) == 1, f"bad data reaches {hit}"
 
 
-class BadData(RuleBasedStateMachine):
+class BadData(OneOperator):
     """Data with which every run fails comes again and again, each time other; the former data comes back."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.time = ExitStack()
-        self.world = Careful(self.time.enter_context(data_time()))
+        self.world: Careful = Careful(self.time.enter_context(data_time()))
         self.cluster: DataCluster = self.world.cluster
         self.numbers = itertools.count()
 
@@ -125,26 +122,6 @@ class BadData(RuleBasedStateMachine):
     def run_a_whole_pass(self, nodes: bool, pods: bool) -> None:
         self.world.whole_pass(0, nodes=nodes, pods=pods)
 
-    @rule(calls=st.integers(0, 12), which=number)
-    def run_part_of_a_pass(self, calls: int, which: int) -> None:
-        one = self.world.act(0)
-        one.begin()
-        for _ in range(calls):
-            one.answer(which)
-
-    @rule(which=number, executed=st.booleans())
-    def lose_a_call(self, which: int, executed: bool) -> None:
-        if executed:
-            self.world.act(0).answer(which, lose_reply=True)
-        else:
-            self.world.act(0).refuse(which, 503)
-
-    @rule(executed=st.integers(0, 7))
-    def kill_and_restart(self, executed: int) -> None:
-        one = self.world.act(0)
-        one.crash(executed)
-        one.start()
-
     @rule()
     def run_the_pods(self) -> None:
         self.world.run_pods()
@@ -152,13 +129,6 @@ class BadData(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 6, 31, 61]))
     def let_time_pass(self, seconds: int) -> None:
         self.world.let_time_pass(seconds)
-
-    def teardown(self) -> None:
-        with self.time:
-            try:
-                self.world.converge()
-            finally:
-                self.world.close()
 
 
 TestByData = tried(ByData)

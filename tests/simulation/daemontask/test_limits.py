@@ -5,12 +5,11 @@ of two or three, under one operator at a time. The judges are world.py and limit
 """
 
 import json
-from contextlib import ExitStack
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from caretaker.api import names
 from caretaker.api.times import format_time
@@ -18,7 +17,7 @@ from caretaker.daemontask import ledger
 from simulation.daemontask.cluster import Clock
 from simulation.daemontask.kubelets import Phase
 from simulation.daemontask.limits import Limits
-from simulation.daemontask.test_model import tried
+from simulation.daemontask.test_model import OneOperator, number, tried
 from simulation.daemontask.world import CLOCKS, SlowWorld, virtual_time
 
 NODES = tuple("abcdefg")
@@ -31,7 +30,6 @@ BUDGETS: tuple[list[dict[str, Any]], ...] = (
     [{"nodes": 3}, {"nodes": 1, "schedule": "*/2 * * * *", "duration": "1m"}],
 )
 
-number = st.integers(0, 7)
 node = st.sampled_from(NODES)
 widths = st.sampled_from([None, 1, 2, 3, "10%", "30%", "100%"])
 policies = st.builds(
@@ -79,14 +77,11 @@ class Fleet(SlowWorld):
         return not stale and not live - but
 
 
-class Limited(RuleBasedStateMachine):
+class Limited(OneOperator):
     """One task with limits; one operator leads at a time."""
 
     once: ClassVar[bool] = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.time = ExitStack()
+    world: Fleet
 
     @initialize(
         shard=st.sampled_from([2, 3]),
@@ -124,27 +119,6 @@ class Limited(RuleBasedStateMachine):
     @rule(pods=st.booleans())
     def run_a_whole_pass(self, pods: bool) -> None:
         self.world.whole_pass(0, pods=pods)
-
-    @rule(calls=st.integers(0, 12), which=number)
-    def run_part_of_a_pass(self, calls: int, which: int) -> None:
-        one = self.world.act(0)
-        one.begin()
-        for _ in range(calls):
-            one.answer(which)
-
-    @rule(which=number, executed=st.booleans())
-    def lose_a_call(self, which: int, executed: bool) -> None:
-        if executed:
-            self.world.act(0).answer(which, lose_reply=True)
-        else:
-            self.world.act(0).refuse(which, 503)
-
-    @rule(executed=st.integers(0, 7))
-    def hand_over(self, executed: int) -> None:
-        """The operator is killed; another one takes over once its calls have arrived or are lost."""
-        one = self.world.act(0)
-        one.crash(executed)
-        one.start()
 
     @rule()
     def lose_the_lease_and_get_it_back(self) -> None:
@@ -295,15 +269,6 @@ class Limited(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 6, 31, 60, 301]))
     def let_time_pass(self, seconds: int) -> None:
         self.world.let_time_pass(seconds)
-
-    def teardown(self) -> None:
-        with self.time:
-            if not hasattr(self, "world"):
-                return
-            try:
-                self.world.converge()
-            finally:
-                self.world.close()
 
 
 class LimitedOnce(Limited):

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import rule
 
 from caretaker.api import conditions as c
 from caretaker.api import names
@@ -20,9 +19,8 @@ from caretaker.daemontask import ledger
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN
 from caretaker.daemontask.shard import WireConfigMap
 from simulation.daemontask.operator import Call
-from simulation.daemontask.test_model import AtMostOnce, number
+from simulation.daemontask.test_model import AtMostOnce, number, tried
 from simulation.daemontask.world import NODES, Make, SimWorld
-from testing.examples import examples
 
 ONCE: dict[str, Any] = {"runGuarantee": "AtMostOnce", "backoffLimit": 0}
 
@@ -500,17 +498,6 @@ class Harmed(AtMostOnce):
         decision = f"assume-done: {','.join(self.cluster.nodes)}" if self.cluster.nodes else "rerun"
         self.cluster.annotate(names.LEDGER_DECISION, decision)
         super().teardown()
-
-
-def tried(model: type[RuleBasedStateMachine]) -> Any:
-    test = model.TestCase
-    test.settings = settings(
-        max_examples=examples(60),
-        stateful_step_count=40,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
-    return test
 
 
 TestUnharmed = tried(Unharmed)

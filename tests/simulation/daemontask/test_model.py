@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from caretaker.api import names
 from caretaker.api.times import format_time
 from simulation.daemontask.kubelets import Phase
-from simulation.daemontask.world import CLOCKS, NODES, SlowWorld, virtual_time
+from simulation.daemontask.world import CLOCKS, NODES, SimWorld, SlowWorld, virtual_time
 from testing.examples import examples
 
 operator = st.integers(0, 1)
@@ -201,6 +201,46 @@ class Model(RuleBasedStateMachine):
                 self.world.close()
 
 
+class OneOperator(RuleBasedStateMachine):
+    """One operator at a time; each call is answered, lost or refused. Subclasses make the world."""
+
+    world: SimWorld
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = ExitStack()
+
+    @rule(calls=st.integers(0, 12), which=number)
+    def run_part_of_a_pass(self, calls: int, which: int) -> None:
+        one = self.world.act(0)
+        one.begin()
+        for _ in range(calls):
+            one.answer(which)
+
+    @rule(which=number, executed=st.booleans())
+    def lose_a_call(self, which: int, executed: bool) -> None:
+        if executed:
+            self.world.act(0).answer(which, lose_reply=True)
+        else:
+            self.world.act(0).refuse(which, 503)
+
+    @rule(executed=st.integers(0, 7))
+    def hand_over(self, executed: int) -> None:
+        """The operator is killed; another one takes over once its calls have arrived or are lost."""
+        one = self.world.act(0)
+        one.crash(executed)
+        one.start()
+
+    def teardown(self) -> None:
+        with self.time:
+            if not hasattr(self, "world"):
+                return
+            try:
+                self.world.converge()
+            finally:
+                self.world.close()
+
+
 class AtLeastOnce(Model):
     """Runs are repeated until one succeeds."""
 
@@ -230,7 +270,7 @@ class AtMostOnce(Model):
         super().teardown()
 
 
-def tried(model: type[Model]) -> Any:
+def tried(model: type[RuleBasedStateMachine]) -> Any:
     """The test of a model."""
     test = model.TestCase
     test.settings = settings(
