@@ -10,7 +10,7 @@ from caretaker.kube.errors import ApiError
 from caretaker.obs.metrics import create_metrics
 from caretaker.runtime.controller import Controller, Postponed
 from caretaker.runtime.work_queue import Key, WorkQueue
-from fakes import virtualtime
+from fakes.virtualtime import played
 
 A, B = Key("DaemonTask", "default", "a"), Key("DaemonTask", "default", "b")
 
@@ -169,19 +169,17 @@ async def test_a_worker_that_is_torn_out_ends_the_others_after_their_passes() ->
     assert loop.seen.passes.empty()
 
 
-def test_a_resource_is_gone_only_once_its_cleaning_has_succeeded() -> None:
-    async def scenario() -> None:
-        queue = WorkQueue(asyncio.get_running_loop().time)
-        kind, gone = Cleaned(), asyncio.Queue[Key]()
-        unused: Any = None
-        controller = Controller(unused, queue, [kind], unused, create_metrics("test"), gone.put_nowait)  # type: ignore[list-item]
-        running = asyncio.create_task(controller.run())
-        queue.add(A)
-        async with asyncio.timeout(10):
-            assert await gone.get() == A
-        assert kind.calls == 2
-        assert kind.passes.qsize() == 2, "it was read again"
-        controller.stop()
-        await asyncio.wait({running}, timeout=10)
-
-    virtualtime.run(scenario())
+@played
+async def test_a_resource_is_gone_only_once_its_cleaning_has_succeeded() -> None:
+    queue = WorkQueue(asyncio.get_running_loop().time)
+    kind, gone = Cleaned(), asyncio.Queue[Key]()
+    unused: Any = None
+    controller = Controller(unused, queue, [kind], unused, create_metrics("test"), gone.put_nowait)  # type: ignore[list-item]
+    running = asyncio.create_task(controller.run())
+    queue.add(A)
+    async with asyncio.timeout(10):
+        assert await gone.get() == A
+    assert kind.calls == 2
+    assert kind.passes.qsize() == 2, "it was read again"
+    controller.stop()
+    await asyncio.wait({running}, timeout=10)

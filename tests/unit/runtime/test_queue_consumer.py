@@ -20,14 +20,12 @@ async def flood(log: MalformedLog, seconds: int) -> None:
         await asyncio.sleep(1)
 
 
-def test_of_many_one_line_a_minute_has_the_number_and_none_is_left_out(
+@played
+async def test_of_many_one_line_a_minute_has_the_number_and_none_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
-        await flood(MalformedLog(), 150)
-        await asyncio.sleep(2 * LOG_SECONDS)
-
-    run(scenario())
+    await flood(MalformedLog(), 150)
+    await asyncio.sleep(2 * LOG_SECONDS)
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == "message m-0-0 cannot be read: no JSON"
     assert len(lines) == 4
@@ -35,22 +33,18 @@ def test_of_many_one_line_a_minute_has_the_number_and_none_is_left_out(
     assert lines[-1].endswith("the last, m-149-99: no JSON")
 
 
-def test_after_a_quiet_minute_the_next_is_written_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        log = MalformedLog()
-        for number in range(3):
-            log.add(f"m-{number}", "no JSON")
-            assert len(caplog.records) == number + 1
-            await asyncio.sleep(2 * LOG_SECONDS + 1)
-
-    run(scenario())
+@played
+async def test_after_a_quiet_minute_the_next_is_written_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    log = MalformedLog()
+    for number in range(3):
+        log.add(f"m-{number}", "no JSON")
+        assert len(caplog.records) == number + 1
+        await asyncio.sleep(2 * LOG_SECONDS + 1)
 
 
-def test_an_id_that_is_none_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        MalformedLog().add("a\nb", "no JSON")
-
-    run(scenario())
+@played
+async def test_an_id_that_is_none_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    MalformedLog().add("a\nb", "no JSON")
     assert caplog.records[0].getMessage() == "message ? cannot be read: no JSON"
 
 

@@ -11,7 +11,7 @@ from caretaker.s3refresh.inflight import (
     MessageMemory,
 )
 from caretaker.s3refresh.receiver import Poller
-from fakes.virtualtime import run
+from fakes.virtualtime import played
 from testing.s3refreshes import reading
 
 BODY = '{"Records": [{"eventVersion": "2.1", "eventName": "ObjectCreated:Put"}]}'
@@ -39,86 +39,74 @@ async def waits(messages: InFlightMessages) -> bool:
     return False
 
 
-def test_a_namespace_over_its_share_waits_with_all_its_queues_and_others_go_on() -> None:
-    async def scenario() -> None:
-        memory = MessageMemory()
-        one, two, other = (owned(memory, name) for name in ("a", "a", "b"))
-        number = put(one, MOST_BYTES)
-        assert [await waits(queue) for queue in (one, two, other)] == [True, True, False]
-        waiting = asyncio.create_task(two.room(600))
-        await asyncio.sleep(2)
-        assert not waiting.done()
-        one.settle("owner", [number], [], [])
-        await asyncio.wait_for(waiting, 5)
-
-    run(scenario())
+@played
+async def test_a_namespace_over_its_share_waits_with_all_its_queues_and_others_go_on() -> None:
+    memory = MessageMemory()
+    one, two, other = (owned(memory, name) for name in ("a", "a", "b"))
+    number = put(one, MOST_BYTES)
+    assert [await waits(queue) for queue in (one, two, other)] == [True, True, False]
+    waiting = asyncio.create_task(two.room(600))
+    await asyncio.sleep(2)
+    assert not waiting.done()
+    one.settle("owner", [number], [], [])
+    await asyncio.wait_for(waiting, 5)
 
 
-def test_a_queue_of_completion_events_alone_is_read_for_all_namespaces() -> None:
-    async def scenario() -> None:
-        memory = MessageMemory()
-        put(owned(memory, "a"), MOST_BYTES)
-        completions = InFlightMessages(memory, "a")
-        completions.join("reader", lambda: None, owner=False)
-        assert not await waits(completions)
-
-    run(scenario())
+@played
+async def test_a_queue_of_completion_events_alone_is_read_for_all_namespaces() -> None:
+    memory = MessageMemory()
+    put(owned(memory, "a"), MOST_BYTES)
+    completions = InFlightMessages(memory, "a")
+    completions.join("reader", lambda: None, owner=False)
+    assert not await waits(completions)
 
 
-def test_where_all_have_too_much_those_with_less_than_an_equal_share_go_on() -> None:
-    async def scenario() -> None:
-        memory = MessageMemory()
-        queues = [owned(memory, name) for name in "abcd"]
-        for queue, mib in zip(queues, (7, 7, 5, 1), strict=True):
-            put(queue, mib << 20)
-        assert MOST_BYTES_OF_ALL == 4 * (4 << 20)
-        assert [await waits(queue) for queue in queues] == [True, True, True, False]
-        assert not await waits(owned(memory, "e"))
-
-    run(scenario())
+@played
+async def test_where_all_have_too_much_those_with_less_than_an_equal_share_go_on() -> None:
+    memory = MessageMemory()
+    queues = [owned(memory, name) for name in "abcd"]
+    for queue, mib in zip(queues, (7, 7, 5, 1), strict=True):
+        put(queue, mib << 20)
+    assert MOST_BYTES_OF_ALL == 4 * (4 << 20)
+    assert [await waits(queue) for queue in queues] == [True, True, True, False]
+    assert not await waits(owned(memory, "e"))
 
 
-def test_a_queue_that_is_not_read_any_more_takes_nothing() -> None:
-    async def scenario() -> None:
-        memory = MessageMemory()
-        one, two = (owned(memory, "a") for _ in range(2))
-        put(one, MOST_BYTES)
-        one.clear()
-        assert not await waits(two)
-        put(one, MOST_BYTES)
-        one.leave("owner")
-        assert not await waits(two)
-
-    run(scenario())
+@played
+async def test_a_queue_that_is_not_read_any_more_takes_nothing() -> None:
+    memory = MessageMemory()
+    one, two = (owned(memory, "a") for _ in range(2))
+    put(one, MOST_BYTES)
+    one.clear()
+    assert not await waits(two)
+    put(one, MOST_BYTES)
+    one.leave("owner")
+    assert not await waits(two)
 
 
-def test_ends_that_no_reader_claims_keep_no_other_queue_waiting() -> None:
-    async def scenario() -> None:
-        memory = MessageMemory()
-        one, two = (owned(memory, "a") for _ in range(2))
-        number = put(one, MOST_BYTES)
-        one.settle("owner", [], [], [number])
-        assert [await waits(one), await waits(two)] == [False, False]
-        assert len(one.unclaimed()) == 0
-        assert memory.room("a")
-
-    run(scenario())
+@played
+async def test_ends_that_no_reader_claims_keep_no_other_queue_waiting() -> None:
+    memory = MessageMemory()
+    one, two = (owned(memory, "a") for _ in range(2))
+    number = put(one, MOST_BYTES)
+    one.settle("owner", [], [], [number])
+    assert [await waits(one), await waits(two)] == [False, False]
+    assert len(one.unclaimed()) == 0
+    assert memory.room("a")
 
 
-def test_what_receives_under_way_are_likely_to_bring_counts_for_further_ones() -> None:
-    async def scenario() -> None:
-        memory = MessageMemory()
-        one, other = owned(memory, "a"), owned(memory, "b")
-        with memory.expecting("a", MOST_BYTES):
-            assert [await waits(one), await waits(other)] == [True, False]
-            assert one.fits(MOST_BYTES)
-            with memory.expecting("c", MOST_BYTES):
-                await asyncio.wait_for(other.room(600, 1 << 20), 5)
-                with memory.expecting("d", 1), memory.expecting("b", 1):
-                    assert not memory.room("b", MOST_BYTES)
-        assert not await waits(one)
-
-    run(scenario())
+@played
+async def test_what_receives_under_way_are_likely_to_bring_counts_for_further_ones() -> None:
+    memory = MessageMemory()
+    one, other = owned(memory, "a"), owned(memory, "b")
+    with memory.expecting("a", MOST_BYTES):
+        assert [await waits(one), await waits(other)] == [True, False]
+        assert one.fits(MOST_BYTES)
+        with memory.expecting("c", MOST_BYTES):
+            await asyncio.wait_for(other.room(600, 1 << 20), 5)
+            with memory.expecting("d", 1), memory.expecting("b", 1):
+                assert not memory.room("b", MOST_BYTES)
+    assert not await waits(one)
 
 
 class Sqs:
@@ -165,69 +153,61 @@ async def ended(*tasks: "asyncio.Task[None]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_of_large_messages_few_are_asked_for_at_a_time_and_none_is_waited_for_long() -> None:
-    async def scenario() -> None:
-        sqs = Sqs(16, 500_000)
-        poller, task = polled(sqs, MessageMemory(), "a")
-        await asyncio.wait_for(sqs.news.wait(), 10)
-        assert len(poller.messages.waiting("owner")[0]) == 16
-        assert sqs.asked == [(10, False), (4, False), (4, False), (4, False), (10, True)]
-        await ended(task)
-
-    run(scenario())
+@played
+async def test_of_large_messages_few_are_asked_for_at_a_time_and_none_is_waited_for_long() -> None:
+    sqs = Sqs(16, 500_000)
+    poller, task = polled(sqs, MessageMemory(), "a")
+    await asyncio.wait_for(sqs.news.wait(), 10)
+    assert len(poller.messages.waiting("owner")[0]) == 16
+    assert sqs.asked == [(10, False), (4, False), (4, False), (4, False), (10, True)]
+    await ended(task)
 
 
-def test_small_messages_for_which_there_is_no_room_are_received_once() -> None:
+@played
+async def test_small_messages_for_which_there_is_no_room_are_received_once() -> None:
     """Each time that they are received counts towards the dead-letter queue."""
 
-    async def scenario() -> None:
-        memory, share = MessageMemory(), MOST_BYTES_OF_ALL // 4
-        for name, size in (("b", share), ("c", share), ("d", share + 100), ("a", share - 100)):
-            put(owned(memory, name), size)
-        sqs = Sqs(10_000, 1800)
-        _, task = polled(sqs, memory, "a")
-        await asyncio.wait_for(sqs.news.wait(), 10)
-        await asyncio.sleep(10)
-        assert (len(sqs.asked), len(sqs.back)) == (1, 10)
-        await ended(task)
-
-    run(scenario())
+    memory, share = MessageMemory(), MOST_BYTES_OF_ALL // 4
+    for name, size in (("b", share), ("c", share), ("d", share + 100), ("a", share - 100)):
+        put(owned(memory, name), size)
+    sqs = Sqs(10_000, 1800)
+    _, task = polled(sqs, memory, "a")
+    await asyncio.wait_for(sqs.news.wait(), 10)
+    await asyncio.sleep(10)
+    assert (len(sqs.asked), len(sqs.back)) == (1, 10)
+    await ended(task)
 
 
-def test_a_namespace_that_has_nothing_receives_however_much_others_keep() -> None:
-    async def scenario() -> None:
-        memory = MessageMemory()
-        for number in range(20):
-            put(owned(memory, f"stuck-{number}"), MOST_BYTES_OF_ALL // 20 + 1)
-        sqs = Sqs(1, 1800)
-        poller, task = polled(sqs, memory, "a")
-        await asyncio.wait_for(sqs.news.wait(), 10)
-        assert (len(poller.messages.waiting("owner")[0]), sqs.back) == (1, [])
-        assert not memory.room("b", MOST_BYTES_OF_ALL)
-        await ended(task)
-
-    run(scenario())
+@played
+async def test_a_namespace_that_has_nothing_receives_however_much_others_keep() -> None:
+    memory = MessageMemory()
+    for number in range(20):
+        put(owned(memory, f"stuck-{number}"), MOST_BYTES_OF_ALL // 20 + 1)
+    sqs = Sqs(1, 1800)
+    poller, task = polled(sqs, memory, "a")
+    await asyncio.wait_for(sqs.news.wait(), 10)
+    assert (len(poller.messages.waiting("owner")[0]), sqs.back) == (1, [])
+    assert not memory.room("b", MOST_BYTES_OF_ALL)
+    await ended(task)
 
 
-def test_what_comes_at_once_and_finds_no_room_goes_back() -> None:
+@played
+async def test_what_comes_at_once_and_finds_no_room_goes_back() -> None:
     """Long polls of one namespace, in which all queues fill at a time."""
 
-    async def scenario() -> None:
-        memory, queues = MessageMemory(), [Sqs(0) for _ in range(3)]
-        pollers = [polled(sqs, memory, "a") for sqs in queues]
-        for sqs in queues:
-            await asyncio.wait_for(sqs.news.wait(), 10)
-            sqs.left = 5
-        for sqs in queues:
-            sqs.news.clear()
-            sqs.more.set()
-        await asyncio.wait_for(queues[2].news.wait(), 10)
-        assert sum(len(poller.messages.waiting("owner")[0]) for poller, _ in pollers) == 8
-        assert sum(len(sqs.back) for sqs in queues) == 7
-        assert [bool(sqs.back) for sqs in queues] == [poller.backlog.behind for poller, _ in pollers]
-        await ended(*(task for _, task in pollers))
-
-    run(scenario())
+    memory, queues = MessageMemory(), [Sqs(0) for _ in range(3)]
+    pollers = [polled(sqs, memory, "a") for sqs in queues]
+    for sqs in queues:
+        await asyncio.wait_for(sqs.news.wait(), 10)
+        sqs.left = 5
+    for sqs in queues:
+        sqs.news.clear()
+        sqs.more.set()
+    await asyncio.wait_for(queues[2].news.wait(), 10)
+    assert sum(len(poller.messages.waiting("owner")[0]) for poller, _ in pollers) == 8
+    assert sum(len(sqs.back) for sqs in queues) == 7
+    assert [bool(sqs.back) for sqs in queues] == [poller.backlog.behind for poller, _ in pollers]
+    await ended(*(task for _, task in pollers))
 
 
 def test_a_message_that_comes_twice_at_a_time_is_one() -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.daemontask.ecs import worker as worker_module
-from caretaker.daemontask.ecs.check import Call, ServiceState
+from caretaker.daemontask.ecs.check import Call
 from caretaker.daemontask.ecs.conditions import ready
 from caretaker.daemontask.ecs.plan import (
     BACKOFF,
@@ -26,7 +26,7 @@ from caretaker.daemontask.ecs.worker import MOST_CLUSTERS, MOST_NAMED, Worker
 from caretaker.daemontask.metrics import EcsMetrics
 from caretaker.kube.errors import NotLeader
 from fakes import virtualtime
-from fakes.virtualtime import monotonic
+from fakes.virtualtime import monotonic, played
 from unit.daemontask.ecs.build import INSTANCE, Account, notice, snapshot, spec
 from unit.daemontask.ecs.played import Played
 
@@ -55,23 +55,21 @@ class Ecs:
         return answer
 
 
-def test_a_look_that_an_event_asked_for_takes_three_calls_when_it_is_tried_again() -> None:
-    async def run() -> tuple[list[str], float]:
-        account = Account(desiredCount=1)
-        account.active = {f"{INSTANCE}/prod/a", f"{INSTANCE}/prod/b"}
-        throttled = AwsError(ErrorClass.THROTTLED, "ThrottlingException", "no", service="ecs", operation="x")
-        news = asyncio.Event()
-        registry = CollectorRegistry()
-        ecs: Any = Ecs(account, describe_services=throttled)
-        worker = Worker(snapshot(spec("prod")), ecs, EcsMetrics(registry), news.set)
-        worker.hear([notice("b")])
-        for _ in range(2):
-            news.clear()
-            worker.begin(Plan(("prod",)))
-            await asyncio.wait_for(news.wait(), 10)
-        return account.calls, registry.get_sample_value("caretaker_daemontask_ecs_lag_seconds_count") or 0
-
-    calls, lags = virtualtime.run(run())
+@played
+async def test_a_look_that_an_event_asked_for_takes_three_calls_when_it_is_tried_again() -> None:
+    account = Account(desiredCount=1)
+    account.active = {f"{INSTANCE}/prod/a", f"{INSTANCE}/prod/b"}
+    throttled = AwsError(ErrorClass.THROTTLED, "ThrottlingException", "no", service="ecs", operation="x")
+    news = asyncio.Event()
+    registry = CollectorRegistry()
+    ecs: Any = Ecs(account, describe_services=throttled)
+    worker = Worker(snapshot(spec("prod")), ecs, EcsMetrics(registry), news.set)
+    worker.hear([notice("b")])
+    for _ in range(2):
+        news.clear()
+        worker.begin(Plan(("prod",)))
+        await asyncio.wait_for(news.wait(), 10)
+    calls, lags = account.calls, registry.get_sample_value("caretaker_daemontask_ecs_lag_seconds_count") or 0
     assert calls == ["describe_services", "list_container_instances", "update_service"]
     assert lags == 1, "how late a change was followed is told, failures included"
 
@@ -79,64 +77,56 @@ def test_a_look_that_an_event_asked_for_takes_three_calls_when_it_is_tried_again
 @pytest.mark.parametrize(
     ("error", "waits"), [(ErrorClass.THROTTLED, BACKOFF), (ErrorClass.ACCESS_DENIED, BACKOFF_REFUSED)]
 )
-def test_a_look_that_failed_waits_for_its_backoff(error: ErrorClass, waits: tuple[float, ...]) -> None:
+@played
+async def test_a_look_that_failed_waits_for_its_backoff(error: ErrorClass, waits: tuple[float, ...]) -> None:
     """Half of it at least."""
 
-    async def run() -> None:
-        news = asyncio.Event()
-        ecs = Ecs(Account())
-        given: Any = ecs
-        worker = Worker(snapshot(spec("prod")), given, EcsMetrics(CollectorRegistry()), news.set)
-        for wait in (*waits, waits[-1]):
-            ecs.errors["describe_services"] = AwsError(error, "No", "no", service="ecs", operation="x")
-            news.clear()
-            began = monotonic()
-            worker.begin(Plan(("prod",)))
-            await asyncio.wait_for(news.wait(), 10)
-            assert began + wait / 2 <= worker.clusters["prod"].retry <= monotonic() + wait
-
-    virtualtime.run(run())
+    news = asyncio.Event()
+    ecs = Ecs(Account())
+    given: Any = ecs
+    worker = Worker(snapshot(spec("prod")), given, EcsMetrics(CollectorRegistry()), news.set)
+    for wait in (*waits, waits[-1]):
+        ecs.errors["describe_services"] = AwsError(error, "No", "no", service="ecs", operation="x")
+        news.clear()
+        began = monotonic()
+        worker.begin(Plan(("prod",)))
+        await asyncio.wait_for(news.wait(), 10)
+        assert began + wait / 2 <= worker.clusters["prod"].retry <= monotonic() + wait
 
 
 @pytest.mark.parametrize(
     ("code", "reason"), [("ServiceNotFound", "ServiceNotFound"), ("ClusterNotFound", "ClusterNotFound")]
 )
-def test_what_is_deleted_between_two_calls_is_called_by_its_name(code: str, reason: str) -> None:
-    async def run() -> ServiceState | None:
-        account = Account(desiredCount=1)
-        account.active = {f"{INSTANCE}/prod/a", f"{INSTANCE}/prod/b"}
-        error = AwsError(
-            ErrorClass.NOT_FOUND, f"{code}Exception", "no", service="ecs", operation="UpdateService"
-        )
-        news = asyncio.Event()
-        ecs: Any = Ecs(account, update_service=error)
-        worker = Worker(snapshot(spec("prod")), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        worker.begin(Plan(("prod",)))
-        await asyncio.wait_for(news.wait(), 10)
-        return worker.clusters["prod"].service
-
-    found = virtualtime.run(run())
+@played
+async def test_what_is_deleted_between_two_calls_is_called_by_its_name(code: str, reason: str) -> None:
+    account = Account(desiredCount=1)
+    account.active = {f"{INSTANCE}/prod/a", f"{INSTANCE}/prod/b"}
+    error = AwsError(ErrorClass.NOT_FOUND, f"{code}Exception", "no", service="ecs", operation="UpdateService")
+    news = asyncio.Event()
+    ecs: Any = Ecs(account, update_service=error)
+    worker = Worker(snapshot(spec("prod")), ecs, EcsMetrics(CollectorRegistry()), news.set)
+    worker.begin(Plan(("prod",)))
+    await asyncio.wait_for(news.wait(), 10)
+    found = worker.clusters["prod"].service
     assert found is not None
     assert found.reason == reason
 
 
-def test_a_cluster_that_is_gone_and_cannot_be_looked_at_is_forgotten() -> None:
-    async def run() -> list[set[str]]:
-        denied = AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="ecs", operation="x")
-        news = asyncio.Event()
-        ecs: Any = Ecs(Account(), describe_services=denied)
-        worker = Worker(snapshot(spec()), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        worker.clusters["prod"] = ClusterState()
-        worker.hear([notice("a")])
-        found = []
-        for asked in (Plan(("prod",)), Plan(list=True)):
-            news.clear()
-            worker.begin(asked)
-            await asyncio.wait_for(news.wait(), 10)
-            found.append(set(worker.clusters))
-        return found
-
-    assert virtualtime.run(run()) == [{"prod"}, set()]
+@played
+async def test_a_cluster_that_is_gone_and_cannot_be_looked_at_is_forgotten() -> None:
+    denied = AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="ecs", operation="x")
+    news = asyncio.Event()
+    ecs: Any = Ecs(Account(), describe_services=denied)
+    worker = Worker(snapshot(spec()), ecs, EcsMetrics(CollectorRegistry()), news.set)
+    worker.clusters["prod"] = ClusterState()
+    worker.hear([notice("a")])
+    found = []
+    for asked in (Plan(("prod",)), Plan(list=True)):
+        news.clear()
+        worker.begin(asked)
+        await asyncio.wait_for(news.wait(), 10)
+        found.append(set(worker.clusters))
+    assert found == [{"prod"}, set()]
 
 
 @pytest.mark.parametrize(
@@ -147,39 +137,37 @@ def test_a_cluster_that_is_gone_and_cannot_be_looked_at_is_forgotten() -> None:
         pytest.param(["done"], "InStep", id="what was found stands"),
     ],
 )
-def test_a_lease_that_is_too_short_for_a_write_puts_a_look_off_and_no_condition_tells_of_it(
+@played
+async def test_a_lease_that_is_too_short_for_a_write_puts_a_look_off_and_no_condition_tells_of_it(
     before: list[str], told: str
 ) -> None:
-    async def run() -> tuple[str, list[Plan], int]:
-        account = Account(desiredCount=1)
-        account.active = {f"{INSTANCE}/prod/a"}
-        news = asyncio.Event()
-        ecs = Ecs(account)
-        given: Any = ecs
-        worker = Worker(snapshot(spec("prod")), given, EcsMetrics(CollectorRegistry()), news.set)
+    account = Account(desiredCount=1)
+    account.active = {f"{INSTANCE}/prod/a"}
+    news = asyncio.Event()
+    ecs = Ecs(account)
+    given: Any = ecs
+    worker = Worker(snapshot(spec("prod")), given, EcsMetrics(CollectorRegistry()), news.set)
 
-        async def look(**errors: Exception) -> None:
-            ecs.errors.update(errors)
-            news.clear()
-            worker.begin(Plan(("prod",)))
-            await asyncio.wait_for(news.wait(), 10)
+    async def look(**errors: Exception) -> None:
+        ecs.errors.update(errors)
+        news.clear()
+        worker.begin(Plan(("prod",)))
+        await asyncio.wait_for(news.wait(), 10)
 
-        for past in before:
-            denied = AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="ecs", operation="x")
-            await look(**({"describe_services": denied} if past == "refused" else {}))
-        account.active.add(f"{INSTANCE}/prod/b")
-        started = monotonic()
-        await look(update_service=NotLeader("3 s of the Lease are left"))
-        seen = snapshot(clusters=dict(worker.clusters), clock=monotonic())
-        asked = [plan(seen), plan(msgspec.structs.replace(seen, clock=started + 2))]
-        await look()
-        return (
-            ready(seen)[1],
-            asked,
-            account.answer(Call("describe_services", {}))["services"][0]["desiredCount"],
-        )
-
-    reason, (now, later), count = virtualtime.run(run())
+    for past in before:
+        denied = AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="ecs", operation="x")
+        await look(**({"describe_services": denied} if past == "refused" else {}))
+    account.active.add(f"{INSTANCE}/prod/b")
+    started = monotonic()
+    await look(update_service=NotLeader("3 s of the Lease are left"))
+    seen = snapshot(clusters=dict(worker.clusters), clock=monotonic())
+    asked = [plan(seen), plan(msgspec.structs.replace(seen, clock=started + 2))]
+    await look()
+    reason, (now, later), count = (
+        ready(seen)[1],
+        asked,
+        account.answer(Call("describe_services", {}))["services"][0]["desiredCount"],
+    )
     assert reason == told
     assert (now.checks, now.wake is not None) == ((), True), "it waits for its turn"
     assert later.checks == ("prod",)
@@ -211,101 +199,93 @@ class Held(Ecs):
 @pytest.mark.parametrize(
     ("counts", "method"), [("Registered", "describe_clusters"), ("Active", "list_container_instances")]
 )
-def test_an_event_that_comes_during_a_look_leads_to_another(
+@played
+async def test_an_event_that_comes_during_a_look_leads_to_another(
     counts: str, method: str, *, by_event: bool
 ) -> None:
     """The answer that is on its way does not have it any more."""
 
-    async def run() -> tuple[list[tuple[int | None, int]], list[str]]:
-        account = Account(desiredCount=1)
-        account.active = {f"{INSTANCE}/prod/a"}
-        news = asyncio.Event()
-        ecs: Any = Held(account, method)
-        given = spec("prod", count_instances=counts)
-        worker = Worker(snapshot(given), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        if by_event:
-            worker.hear([notice("a")])
+    account = Account(desiredCount=1)
+    account.active = {f"{INSTANCE}/prod/a"}
+    news = asyncio.Event()
+    ecs: Any = Held(account, method)
+    given = spec("prod", count_instances=counts)
+    worker = Worker(snapshot(given), ecs, EcsMetrics(CollectorRegistry()), news.set)
+    if by_event:
+        worker.hear([notice("a")])
+    news.clear()
+    worker.begin(Plan(("prod",)))
+    await asyncio.wait_for(ecs.asked.wait(), 10)
+    account.active.add(f"{INSTANCE}/prod/b")
+    worker.hear([notice("b")])
+    seen = snapshot(given, dict(worker.clusters))
+    assert plan(seen) == Plan(), "no second look beside the first"
+    news.clear()
+    ecs.go.set()
+    found = []
+    for _ in range(2):
+        await asyncio.wait_for(news.wait(), 10)
+        known = worker.clusters["prod"]
+        found.append((known.service.counted if known.service else None, ecs.account.service["desiredCount"]))
+        later = msgspec.structs.replace(
+            snapshot(given, dict(worker.clusters)), clock=(known.dirty or known.checked) + MERGE_SECONDS
+        )
         news.clear()
-        worker.begin(Plan(("prod",)))
-        await asyncio.wait_for(ecs.asked.wait(), 10)
-        account.active.add(f"{INSTANCE}/prod/b")
-        worker.hear([notice("b")])
-        seen = snapshot(given, dict(worker.clusters))
-        assert plan(seen) == Plan(), "no second look beside the first"
-        news.clear()
-        ecs.go.set()
-        found = []
-        for _ in range(2):
-            await asyncio.wait_for(news.wait(), 10)
-            known = worker.clusters["prod"]
-            found.append(
-                (known.service.counted if known.service else None, ecs.account.service["desiredCount"])
-            )
-            later = msgspec.structs.replace(
-                snapshot(given, dict(worker.clusters)), clock=(known.dirty or known.checked) + MERGE_SECONDS
-            )
-            news.clear()
-            worker.begin(plan(later))
-        return found, account.calls
-
-    found, calls = virtualtime.run(run())
+        worker.begin(plan(later))
+    calls = account.calls
     assert found == [(1, 1), (2, 2)]
     assert calls.count("describe_services") == 2, "and no third one"
 
 
-def test_so_many_that_are_gone_at_once_are_confirmed_by_a_second_look() -> None:
+@played
+async def test_so_many_that_are_gone_at_once_are_confirmed_by_a_second_look() -> None:
     """A minute later; and a look of an event before that confirms nothing."""
 
-    async def run() -> list[tuple[int, str]]:
-        account = Account(desiredCount=500)
-        news = asyncio.Event()
-        ecs: Any = Ecs(account)
-        given = spec("prod")
-        worker = Worker(snapshot(given), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        found = []
-        wakes: list[float | None] = []
-        began = monotonic()
-        for _ in range(3):
-            if account.calls:
-                worker.hear([notice("gone", version=len(account.calls))])
-            news.clear()
-            worker.begin(Plan(("prod",)))
-            await asyncio.wait_for(news.wait(), 10)
-            assert account.service is not None
-            seen = snapshot(given, dict(worker.clusters), clock=monotonic())
-            found.append((account.service["desiredCount"], ready(seen)[1]))
-            wakes.append(plan(seen).wake)
-            if len(found) == 2:
-                wake = wakes[0]
-                assert wake is not None
-                assert wakes[1] == wake, "events do not put it off"
-                assert wake - began >= CONFIRM_SECONDS
-                await asyncio.sleep(wake - monotonic())
-        return found
-
-    assert virtualtime.run(run()) == [
+    account = Account(desiredCount=500)
+    news = asyncio.Event()
+    ecs: Any = Ecs(account)
+    given = spec("prod")
+    worker = Worker(snapshot(given), ecs, EcsMetrics(CollectorRegistry()), news.set)
+    found = []
+    wakes: list[float | None] = []
+    began = monotonic()
+    for _ in range(3):
+        if account.calls:
+            worker.hear([notice("gone", version=len(account.calls))])
+        news.clear()
+        worker.begin(Plan(("prod",)))
+        await asyncio.wait_for(news.wait(), 10)
+        assert account.service is not None
+        seen = snapshot(given, dict(worker.clusters), clock=monotonic())
+        found.append((account.service["desiredCount"], ready(seen)[1]))
+        wakes.append(plan(seen).wake)
+        if len(found) == 2:
+            wake = wakes[0]
+            assert wake is not None
+            assert wakes[1] == wake, "events do not put it off"
+            assert wake - began >= CONFIRM_SECONDS
+            await asyncio.sleep(wake - monotonic())
+    assert found == [
         (500, "ConfirmingDecrease"),
         (500, "ConfirmingDecrease"),
         (0, "InStep"),
     ]
 
 
-def test_an_answer_that_says_too_little_is_a_failed_look_and_no_traceback(
+@played
+async def test_an_answer_that_says_too_little_is_a_failed_look_and_no_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def run() -> CallFailure | None:
-        account = Account(desiredCount=3)
-        assert account.service is not None
-        del account.service["desiredCount"]
-        news = asyncio.Event()
-        ecs: Any = Ecs(account)
-        worker = Worker(snapshot(spec("prod")), ecs, EcsMetrics(CollectorRegistry()), news.set)
-        worker.begin(Plan(("prod",)))
-        await asyncio.wait_for(news.wait(), 10)
-        assert account.calls == ["describe_services"]
-        return worker.clusters["prod"].failure
-
-    found = virtualtime.run(run())
+    account = Account(desiredCount=3)
+    assert account.service is not None
+    del account.service["desiredCount"]
+    news = asyncio.Event()
+    ecs: Any = Ecs(account)
+    worker = Worker(snapshot(spec("prod")), ecs, EcsMetrics(CollectorRegistry()), news.set)
+    worker.begin(Plan(("prod",)))
+    await asyncio.wait_for(news.wait(), 10)
+    assert account.calls == ["describe_services"]
+    found = worker.clusters["prod"].failure
     assert found == CallFailure(
         "Unreachable", "spec.ecs: DescribeServices answered without desiredCount", transient=True
     )
@@ -364,7 +344,7 @@ class Listener:
                     await asyncio.wait_for(self.news.wait(), None if busy else max(wait, 0.001))
 
 
-@virtualtime.played
+@played
 async def test_a_cluster_that_no_list_has_is_neither_kept_nor_looked_at() -> None:
     of = Listener(Listed("prod"))
     await of.listed()
@@ -380,7 +360,7 @@ async def test_a_cluster_that_no_list_has_is_neither_kept_nor_looked_at() -> Non
 
 
 @pytest.mark.parametrize("forged", [0, 5_000])
-@virtualtime.played
+@played
 async def test_a_new_cluster_is_looked_at_once_the_list_has_it(forged: int) -> None:
     of = Listener(Listed("prod"))
     await of.listed()
@@ -396,7 +376,7 @@ async def test_a_new_cluster_is_looked_at_once_the_list_has_it(forged: int) -> N
     assert state.calls <= 3, "besides the list"
 
 
-@virtualtime.played
+@played
 async def test_an_event_that_comes_during_a_list_leads_to_another_list() -> None:
     of = Listener(Listed("prod"))
     await of.listed()
@@ -412,7 +392,7 @@ async def test_an_event_that_comes_during_a_list_leads_to_another_list() -> None
     assert of.worker.clusters["new"].event_at
 
 
-@virtualtime.played
+@played
 async def test_a_cluster_that_the_list_has_too_late_is_found() -> None:
     of = Listener(Listed())
     await of.listed()
@@ -426,14 +406,12 @@ async def test_a_cluster_that_the_list_has_too_late_is_found() -> None:
     assert of.worker.clusters["new"].event_at
 
 
-def test_more_clusters_than_an_account_can_have_are_no_list() -> None:
-    async def run() -> tuple[int, CallFailure | None]:
-        of = Listener(Listed(*(f"c{number}" for number in range(MOST_CLUSTERS + 1))))
-        of.worker.begin(Plan(list=True))
-        await asyncio.wait_for(of.news.wait(), 10)
-        return len(of.worker.clusters), of.worker.listing.failure
-
-    number, failure = virtualtime.run(run())
+@played
+async def test_more_clusters_than_an_account_can_have_are_no_list() -> None:
+    of = Listener(Listed(*(f"c{number}" for number in range(MOST_CLUSTERS + 1))))
+    of.worker.begin(Plan(list=True))
+    await asyncio.wait_for(of.news.wait(), 10)
+    number, failure = len(of.worker.clusters), of.worker.listing.failure
     assert (number, failure and failure.message) == (
         0,
         "spec.ecs: ListClusters answered with more than 20,000 clusters",
@@ -483,71 +461,65 @@ def test_a_list_of_clusters_without_an_end_is_read_up_to_16_mib() -> None:
     assert "its pages have more than 16 MiB" in failure.message
 
 
-def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_events_come() -> None:
-    async def run() -> tuple[list[str], float, list[str]]:
-        ecs = Played(providers=[{"capacityProvider": "asg", "weight": 1}])
-        provider = ecs.provider("asg", status="DISABLED")
-        ecs.join(2, "asg")
-        news = asyncio.Event()
-        given: Any = Ecs(ecs)
-        registry, every = CollectorRegistry(), spec("prod", resync_seconds=30)
-        worker = Worker(snapshot(every), given, EcsMetrics(registry), news.set)
-        found: list[str] = []
-        began = monotonic()
-        while not found or not found[-1]:
-            news.clear()
-            worker.begin(Plan(("prod",)))
-            await asyncio.wait_for(news.wait(), 10)
-            provider.status = "ENABLED"
-            service = worker.clusters["prod"].service
-            assert service is not None
-            found.append(service.reason)
-            assert monotonic() - began < 60
-            await asyncio.sleep(1)
-        return found, monotonic() - began, ecs.calls
-
-    found, seconds, calls = virtualtime.run(run())
+@played
+async def test_managed_scaling_that_is_turned_on_is_seen_within_a_resync_whatever_events_come() -> None:
+    ecs = Played(providers=[{"capacityProvider": "asg", "weight": 1}])
+    provider = ecs.provider("asg", status="DISABLED")
+    ecs.join(2, "asg")
+    news = asyncio.Event()
+    given: Any = Ecs(ecs)
+    registry, every = CollectorRegistry(), spec("prod", resync_seconds=30)
+    worker = Worker(snapshot(every), given, EcsMetrics(registry), news.set)
+    found: list[str] = []
+    began = monotonic()
+    while not found or not found[-1]:
+        news.clear()
+        worker.begin(Plan(("prod",)))
+        await asyncio.wait_for(news.wait(), 10)
+        provider.status = "ENABLED"
+        service = worker.clusters["prod"].service
+        assert service is not None
+        found.append(service.reason)
+        assert monotonic() - began < 60
+        await asyncio.sleep(1)
+    seconds, calls = monotonic() - began, ecs.calls
     assert found[-1] == "ManagedScaling"
     assert 30 <= seconds <= 32, "until then what is known is not asked for again"
     assert calls.count("DescribeCapacityProviders") == 2
 
 
-def test_a_revision_of_a_task_definition_is_read_once_however_many_resyncs_there_are() -> None:
-    async def run() -> list[str]:
-        ecs = Played(facts=False)
-        ecs.join(2)
-        news = asyncio.Event()
-        given: Any = Ecs(ecs)
-        every = spec("prod", resync_seconds=30)
-        worker = Worker(snapshot(every), given, EcsMetrics(CollectorRegistry()), news.set)
-        for _ in range(3):
-            news.clear()
-            worker.begin(Plan(("prod",)))
-            await asyncio.wait_for(news.wait(), 10)
-            await asyncio.sleep(30)
-        return ecs.calls
-
-    calls = virtualtime.run(run())
+@played
+async def test_a_revision_of_a_task_definition_is_read_once_however_many_resyncs_there_are() -> None:
+    ecs = Played(facts=False)
+    ecs.join(2)
+    news = asyncio.Event()
+    given: Any = Ecs(ecs)
+    every = spec("prod", resync_seconds=30)
+    worker = Worker(snapshot(every), given, EcsMetrics(CollectorRegistry()), news.set)
+    for _ in range(3):
+        news.clear()
+        worker.begin(Plan(("prod",)))
+        await asyncio.wait_for(news.wait(), 10)
+        await asyncio.sleep(30)
+    calls = ecs.calls
     assert calls.count("DescribeTaskDefinition") == 1
     assert calls.count("DescribeServices") == 4
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_a_task_definition_that_may_not_be_read_fails_no_look_and_one_that_cannot_be_does(
+@played
+async def test_a_task_definition_that_may_not_be_read_fails_no_look_and_one_that_cannot_be_does(
     *, refused: bool
 ) -> None:
-    async def run() -> tuple[ServiceState | None, CallFailure | None]:
-        ecs = Played(facts=False)
-        ecs.join(2)
-        kind = ErrorClass.ACCESS_DENIED if refused else ErrorClass.THROTTLED
-        error = AwsError(kind, "x", "no", service="ecs", operation="DescribeTaskDefinition")
-        news = asyncio.Event()
-        given: Any = Ecs(ecs, describe_task_definition=error)
-        worker = Worker(snapshot(spec("prod")), given, EcsMetrics(CollectorRegistry()), news.set)
-        worker.begin(Plan(("prod",)))
-        await asyncio.wait_for(news.wait(), 10)
-        return worker.clusters["prod"].service, worker.clusters["prod"].failure
-
-    service, failure = virtualtime.run(run())
+    ecs = Played(facts=False)
+    ecs.join(2)
+    kind = ErrorClass.ACCESS_DENIED if refused else ErrorClass.THROTTLED
+    error = AwsError(kind, "x", "no", service="ecs", operation="DescribeTaskDefinition")
+    news = asyncio.Event()
+    given: Any = Ecs(ecs, describe_task_definition=error)
+    worker = Worker(snapshot(spec("prod")), given, EcsMetrics(CollectorRegistry()), news.set)
+    worker.begin(Plan(("prod",)))
+    await asyncio.wait_for(news.wait(), 10)
+    service, failure = worker.clusters["prod"].service, worker.clusters["prod"].failure
     assert (service.reason if service else "") == ("TaskDefinitionUnread" if refused else "")
     assert (failure is None) == refused
