@@ -14,10 +14,11 @@ import msgspec
 from caretaker.api import names
 from caretaker.api.conditions import LONGEST, NAMED, cut
 from caretaker.api.daemontask import DaemonTask
-from caretaker.api.times import normalise_time, parse_time
+from caretaker.api.times import format_time, normalise_time, parse_time
 
 RERUN: Final = "rerun"
 ASSUME_DONE: Final = "assume-done"
+AHEAD: Final = 86400.0  # seconds that the clock of whoever resumes may be ahead of this one
 KNOWN: Final = (names.RERUN_AT, names.RERUN_NODES, names.RESUME_AT, names.LEDGER_DECISION)
 
 
@@ -66,6 +67,18 @@ def read_requests(task: DaemonTask) -> AnnotationRequests:
         assumed=assumed,
         errors=tuple(errors),
     )
+
+
+def in_time(requests: AnnotationRequests, now: float) -> AnnotationRequests:
+    """The requests, without a time of resuming that is days ahead: with a typing error in its year, every
+    later failure would count as one that a person has seen."""
+    if requests.resume_at <= now + AHEAD:
+        return requests
+    error = (
+        f"metadata.annotations[{names.RESUME_AT}]: {format_time(requests.resume_at)} is more than a day "
+        "ahead and is ignored; set the current time"
+    )
+    return msgspec.structs.replace(requests, resume_at=0.0, errors=(*requests.errors, error))
 
 
 def _decision(text: str) -> tuple[str, frozenset[str]]:

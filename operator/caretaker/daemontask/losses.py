@@ -17,7 +17,7 @@ from caretaker.api.hashing import h10
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask import ticks
-from caretaker.daemontask.annotation_requests import ASSUME_DONE, AnnotationRequests, read_requests
+from caretaker.daemontask.annotation_requests import ASSUME_DONE, AnnotationRequests, in_time, read_requests
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Ledger, Result
 from caretaker.daemontask.shard import Shard
 
@@ -108,10 +108,12 @@ def done(before: LedgerStatus, run: str, now: float) -> tuple[str, str | None]:
     return run, format_time(now) if run else None
 
 
-def decided(task: DaemonTask, revision: str, ledger: Ledger, nodes: Collection[str]) -> AnnotationRequests:
+def decided(
+    task: DaemonTask, revision: str, ledger: Ledger, nodes: Collection[str], now: float
+) -> AnnotationRequests:
     """The requests, without a decision that cannot be carried out: see AnnotationRequests.refused. `nodes`:
     the names of those that exist."""
-    requests = read_requests(task)
+    requests = in_time(read_requests(task), now)
     if not ledger.lost or requests.ledger != ASSUME_DONE:
         return requests
     why = _unknown_nodes(requests.assumed, nodes) if requests.assumed else _unproved(task, revision, requests)

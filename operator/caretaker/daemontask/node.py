@@ -36,7 +36,7 @@ from caretaker.daemontask.decision import (
 from caretaker.daemontask.drain import drained_first
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.live import decide_live, is_lost, lost_at, terminating
-from caretaker.daemontask.node_eligibility import Eligibility
+from caretaker.daemontask.node_eligibility import TAINT, Eligibility
 from caretaker.daemontask.node_health import UNWELL
 from caretaker.daemontask.pod_failure_policy import (
     NODE_REBOOT,
@@ -49,7 +49,7 @@ from caretaker.daemontask.pod_failure_policy import (
     was_used_up,
 )
 from caretaker.daemontask.refused_pods import RefusedPod
-from caretaker.daemontask.resting import resting, watched
+from caretaker.daemontask.resting import rebooted, resting, watched
 from caretaker.daemontask.rollout_deadline import cut_off, is_cut_off
 from caretaker.daemontask.run_triggers import (
     RETRY,
@@ -82,15 +82,16 @@ def decide(
     decision = (
         _worn_out(inputs, node, live, entry)
         or decide_live(inputs, node, eligibility, live)
-        or _excluded(eligibility)
+        or _excluded(inputs, node, eligibility, settled)
         or _expected(inputs, settled)
         or _recorded(inputs, node, settled)
         or _waiting(inputs, node, eligibility, settled)
     )
     if settled is not None and settled is not entry:  # the record comes first: the next name follows from it
         decision = replace(decision, record=settled, start="", wake=decision.wake or inputs.now)
-    if settled is not None and settled.attempts and decision.state not in ("excluded", "succeeded", "failed"):
+    if settled is not None and decision.state not in ("excluded", "succeeded", "failed"):
         decision = replace(decision, failing=decision.failing or _failing_since(inputs, node, settled))
+        decision = rebooted(inputs, node, settled, decision)
     if node.cordon and is_cordoned_by(node, inputs.task_uid):
         decision = replace(decision, cordoned=True)
     if node.uid in inputs.unsure:
@@ -101,7 +102,8 @@ def decide(
 def _failing_since(inputs: DecisionInput, node: Node, entry: Entry) -> float:
     """When an attempt at the run that is wanted first failed; 0 where none did. A run that a reboot asks for
     after a failure is another attempt."""
-    if entry.result == "Succeeded" or entry.revision != inputs.revision:
+    tried = entry.result == "Failed" or (entry.result == RETRY and entry.attempts)
+    if not tried or entry.revision != inputs.revision:
         return 0.0
     if trigger_of(inputs, node, entry) not in ("", RETRY, NODE_REBOOT):
         return 0.0
@@ -163,10 +165,23 @@ def _unended(inputs: DecisionInput, node: Node, live: list[Pod], entry: Entry | 
     return _settle(inputs, node, entry)
 
 
-def _excluded(eligibility: Eligibility) -> Decision | None:
-    if eligibility.kind != "excluded":
+def _excluded(
+    inputs: DecisionInput, node: Node, eligibility: Eligibility, entry: Entry | None
+) -> Decision | None:
+    """A node that the task is not for. A taint takes no failure out of the rollout: the run may be its
+    cause."""
+    if eligibility.kind != "excluded" or (eligibility.reason == TAINT and _has_failed(inputs, node, entry)):
         return None
     return Decision("excluded", eligibility.reason, eligibility.message)
+
+
+def _has_failed(inputs: DecisionInput, node: Node, entry: Entry | None) -> bool:
+    """Whether the run that is wanted has failed there, or has broken the node after its success."""
+    if entry is None:
+        return False
+    if entry.result == "Succeeded":
+        return bool(entry.failing_since) and trigger_of(inputs, node, entry) in ("", NODE_REBOOT)
+    return _failing_since(inputs, node, entry) > 0
 
 
 def _expected(inputs: DecisionInput, entry: Entry | None) -> Decision | None:
@@ -234,11 +249,11 @@ def _recorded(inputs: DecisionInput, node: Node, entry: Entry | None) -> Decisio
 def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry: Entry | None) -> Decision:
     """A node that needs a run and has no live Pod. A Pod beyond the entry's seq is recorded before anything
     starts, so the next seq follows from the entry alone."""
-    if eligibility.kind == "held":
+    if eligibility.kind == "held" and not _has_failed(inputs, node, entry):
         return Decision("excluded", eligibility.reason, eligibility.message)
     trigger, nonce = trigger_of(inputs, node, entry), nonce_of(inputs, node, entry)
     again = entry if entry is not None and is_retry(inputs, entry, trigger) else None
-    if eligibility.kind == "blocked":
+    if eligibility.kind != "fits":
         blocked = _blocked(inputs, eligibility, again)
         return replace(blocked, overdue=True) if is_cut_off(inputs, node, entry, trigger) else blocked
     if (before := inputs.namesakes.get(node.uid)) is not None:

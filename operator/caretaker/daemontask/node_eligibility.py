@@ -27,6 +27,7 @@ NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
 
 COSTLY: Final = 200  # terms and requirements of node affinity; with so many a node takes about 30 µs
 
+TAINT: Final = "Taint"  # the reason of a node that is left out for a taint
 _EXPRESSIONS: Final = "matchExpressions"
 _FIELDS: Final = "matchFields"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
@@ -219,11 +220,11 @@ class EligibilityRules:
 
     def _no_execute(self, node: Node) -> Eligibility | None:
         taint = self._untolerated(node, "NoExecute")
-        return Eligibility("excluded", "Taint", f"untolerated taint {_show(taint)}") if taint else None
+        return Eligibility("excluded", TAINT, f"untolerated taint {_show(taint)}") if taint else None
 
     def _no_schedule(self, node: Node) -> Eligibility | None:
         taint = self._untolerated(node, "NoSchedule")
-        return Eligibility("held", "Taint", f"untolerated taint {_show(taint)}") if taint else None
+        return Eligibility("held", TAINT, f"untolerated taint {_show(taint)}") if taint else None
 
     def _untolerated(self, node: Node, effect: str) -> Taint | None:
         for taint in node.taints:

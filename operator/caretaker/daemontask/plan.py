@@ -92,7 +92,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan(snapshot: Snapshot) -> Plan:
     """The next actions for one task."""
-    requests = decided(snapshot.task, snapshot.revision, snapshot.ledger, snapshot.nodes)
+    requests = decided(snapshot.task, snapshot.revision, snapshot.ledger, snapshot.nodes, snapshot.now)
     frozen = bool(snapshot.ledger.lost) and not requests.ledger
     tick = ticks.next_tick(snapshot.task, _closed(snapshot, frozen), snapshot.now)
     inputs = decision_input(snapshot, requests)

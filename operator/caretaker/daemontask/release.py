@@ -76,7 +76,7 @@ def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) 
         return True
     if decision.state == "succeeded":
         return not decision.slot or decision.reason == CANARY_SOAKING
-    if drain.on_failure == "KeepCordoned" and _has_failed(entry):
+    if drain.on_failure == "KeepCordoned" and (_has_failed(entry) or decision.failing):
         return False  # only a success shows that the node is whole
     # Of a node that waits for another task, that task may have to run there first.
     ended = decision.state == "failed" or decision.overdue or decision.reason == Reason.AWAITING_DEPENDENCY

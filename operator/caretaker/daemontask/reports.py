@@ -24,7 +24,7 @@ from caretaker.daemontask.intents import LOST, is_open
 from caretaker.daemontask.ledger import OUTCOME_UNKNOWN, Entry
 from caretaker.daemontask.losses import assumed
 from caretaker.daemontask.node import decide
-from caretaker.daemontask.node_eligibility import Eligibility
+from caretaker.daemontask.node_eligibility import TAINT, Eligibility
 from caretaker.daemontask.retention import TTL_FLOOR, expired
 from caretaker.daemontask.rollout import soak_of, waiting_since
 from caretaker.daemontask.rollout_deadline import deadline_of
@@ -178,4 +178,4 @@ def _may_have_run(
     from it; Pods of earlier runs prove nothing about it."""
     if pods and not are_past(inputs, node, pods):
         return False
-    return eligibility.kind != "excluded" or eligibility.reason == "Taint"
+    return eligibility.kind != "excluded" or eligibility.reason == TAINT

@@ -13,6 +13,7 @@ from caretaker.api.objects import Node
 from caretaker.daemontask.decision import CANARY_SOAKING, Decision, DecisionInput
 from caretaker.daemontask.ledger import Entry
 from caretaker.daemontask.node_health import NodeHealth, health_of
+from caretaker.daemontask.pod_failure_policy import NODE_REBOOT
 from caretaker.daemontask.run_triggers import trigger_of
 
 
@@ -20,7 +21,7 @@ def watched(inputs: DecisionInput, node: Node, entry: Entry) -> Entry:
     """The entry, marked where the node broke while it was watched, until it has been healthy for
     minSuccessSeconds in a row: at most two writes for a run."""
     least = inputs.min_success_seconds
-    if not least or entry.result != "Succeeded" or trigger_of(inputs, node, entry):
+    if not least or entry.result != "Succeeded" or trigger_of(inputs, node, entry) not in ("", NODE_REBOOT):
         return entry
     health, ended = health_of(node, inputs.spec.health_conditions, inputs.now), float(entry.finished_at)
     if entry.failing_since:
@@ -63,6 +64,31 @@ def resting(inputs: DecisionInput, node: Node, entry: Entry) -> Decision:
         failing=failing,
         wake=min(own, end) if health.healthy and inputs.now < own else end,
     )
+
+
+def rebooted(inputs: DecisionInput, node: Node, entry: Entry, decision: Decision) -> Decision:
+    """The decision, with the slot and the failure of a node that rebooted while it was watched: the run may
+    be the reason, and the run that the reboot asks for takes the same slot."""
+    if decision.state == "active" or not was_watched(inputs, node, entry):
+        return decision
+    kept = resting(inputs, node, entry)
+    moments = [at for at in (decision.wake, kept.wake) if at]
+    return replace(
+        decision,
+        slot=decision.slot or kept.slot,
+        slot_until=decision.slot_until or kept.slot_until,
+        failing=decision.failing or kept.failing,
+        wake=min(moments, default=0.0),
+    )
+
+
+def was_watched(inputs: DecisionInput, node: Node, entry: Entry) -> bool:
+    """Whether a reboot asks for another run while the success of this revision is watched."""
+    if entry.result != "Succeeded" or entry.revision != inputs.revision:
+        return False
+    if not entry.failing_since and inputs.now >= entry.finished_at + inputs.min_success_seconds:
+        return False
+    return trigger_of(inputs, node, entry) == NODE_REBOOT
 
 
 def _failing(health: NodeHealth, entry: Entry, *, over: bool) -> float:

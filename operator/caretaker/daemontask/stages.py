@@ -13,6 +13,7 @@ import msgspec
 from caretaker.api.daemontask import resolve
 from caretaker.daemontask.decision import DecisionInput, NodeReport
 from caretaker.daemontask.node_summary import NodeSummary, Reports
+from caretaker.daemontask.resting import was_watched
 from caretaker.daemontask.run_triggers import is_retry
 from caretaker.daemontask.slots import turn
 
@@ -132,7 +133,9 @@ def _begins(inputs: DecisionInput, report: NodeReport) -> bool:
     decision, entry = report.decision, report.entry
     if not decision.start or decision.failing:
         return False
-    return not (decision.slot and entry is not None and is_retry(inputs, entry, decision.start))
+    if entry is None or not decision.slot:
+        return True
+    return not (is_retry(inputs, entry, decision.start) or was_watched(inputs, report.node, entry))
 
 
 def _turn(inputs: DecisionInput, report: NodeReport) -> tuple[bool, tuple[float, bytes]]:

@@ -182,8 +182,14 @@ def _passed_canary(inputs: StatusInput) -> str:
 
 def _is_finished(inputs: StatusInput) -> bool:
     """Whether every node of the rollout has ended, on record, but for those that have been kept from it for
-    long, and failurePolicy holds nothing. Nodes that wait for the first tick have no rollout yet."""
-    plan = inputs.plan
+    long, and neither failurePolicy nor a failed canary holds any. Nodes that wait for the first tick have no
+    rollout yet."""
+    plan, canary = inputs.plan, inputs.plan.rollout.canary
+    # A rollout that has only failed is not over because the other nodes are away for a moment.
+    if not inputs.succeeded and plan.nodes.blocked:
+        return False
+    if canary is not None and not canary.over and (canary.bad or canary.shaken):
+        return False
     moving = inputs.active or inputs.pending or plan.nodes.resting or plan.rollout.failing
     held = plan.hold or plan.rollout.gated or plan.nodes.overdue or _unrecorded(inputs.outcome)
     if moving or held or not inputs.succeeded + inputs.failed:

@@ -120,6 +120,57 @@ def test_a_template_that_fails_reaches_no_other_node(action: Any) -> None:
     assert not rollout.last.wake, "no pass comes without an event"
 
 
+@pytest.mark.parametrize(
+    ("spec", "reach"),
+    [
+        ({"canary": SOAK}, 1),
+        ({"canary": SOAK, "failure_policy": FailurePolicy(1, "Pause")}, 1),
+        ({"parallelism": 1, "failure_policy": FailurePolicy(1, "Pause")}, 2),
+    ],
+)
+def test_a_failed_rollout_is_not_over_because_all_other_nodes_are_away(
+    spec: dict[str, Any], reach: int
+) -> None:
+    """Cordoned for two minutes: they would have come back as nodes that join, which wait for nothing."""
+    rollout = Staged(bad=None, backoff_limit=0, **spec)
+    (first, *others) = rollout.nodes
+    for away in (True, False):
+        for name in others:
+            rollout.nodes[name] = msgspec.structs.replace(rollout.nodes[name], unschedulable=away)
+        for _ in range(360):
+            rollout.one_pass()
+            rollout.let_pass(5)
+    assert first in rollout.hit
+    assert len(rollout.hit) == reach
+
+
+@pytest.mark.parametrize("reruns", [("TemplateChange",), ("TemplateChange", "NodeReboot")])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"parallelism": 1, "min_success_seconds": 300, "failure_policy": FailurePolicy(0, "Pause")},
+        {"canary": Canary(1, 3600)},
+    ],
+    ids=["Pause", "canary"],
+)
+def test_a_run_that_breaks_its_node_by_a_reboot_reaches_no_other(
+    spec: dict[str, Any], reruns: tuple[str, ...]
+) -> None:
+    """The reboot asks for another run where rerunOn says so; the node that broke counts all the same."""
+    rollout = Staged(rerun_on=reruns, **spec)
+    for second in range(0, 6 * 3600, 10):
+        for name in rollout.entries:
+            of = rollout.nodes[name]
+            if of.ready and rollout.now >= rollout.entries[name].finished_at + 30:
+                rollout.set_ready(name, ready=False)
+            elif of.boot_id != "another" and rollout.now >= rollout.entries[name].finished_at + 90:
+                rollout.nodes[name] = msgspec.structs.replace(of, boot_id="another")
+        rollout.one_pass()
+        rollout.let_pass(10)
+        assert len(rollout.hit) <= 1, second
+    assert rollout.condition("Ready")[1] in ("Paused", "NodesFailed")
+
+
 def test_retries_of_the_canary_go_on() -> None:
     rollout = Staged(bad=None, canary=SOAK, backoff_limit=3)
     rollout.roll_on(60)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from caretaker.api import names
-from caretaker.api.daemontask import DaemonTask, FailurePolicy, LedgerStatus, Status
+from caretaker.api.daemontask import Canary, DaemonTask, FailurePolicy, LedgerStatus, Status
 from caretaker.api.objects import ContainerEnd, Node
 from caretaker.api.times import format_time
 from caretaker.daemontask.annotation_requests import read_requests
@@ -346,10 +346,69 @@ def test_a_hold_ends_when_the_failed_node_that_it_rests_on_leaves(
     entries = {"a": entry(A, "Failed", **failure)}
     assert planned(held, [A, B], [], entries).hold
     away = {"deleted": [], "replaced": [node("a", uid="another")]}.get(leaves)
-    left = away if away is not None else [node("a", taints=(taint("gpu", "NoExecute"),))]
+    left = away if away is not None else [node("a", labels={"type": "virtual-kubelet"})]
     result = planned(held, [*left, B], [], entries)
     assert (result.hold, result.rollout.failed) == ("", False)
     assert "b" in started(result)
+
+
+def test_a_time_of_resuming_that_is_days_ahead_is_an_error_and_resumes_nothing() -> None:
+    """2062 for 2026: each later template would reach every node."""
+    paused = task(
+        failure_policy=FailurePolicy(action="Pause"),
+        annotations={names.RESUME_AT: format_time(NOW + 2 * 86400)},
+    )
+    result = planned(paused, [A, B], [], {"a": entry(A, "Failed")})
+    assert started(result) == []
+    (error,) = result.requests.errors
+    assert "is more than a day ahead and is ignored; set the current time" in error
+
+
+REBOOTED: dict[str, Any] = {"rerun_on": ("TemplateChange", "NodeReboot"), "min_success_seconds": 300}
+
+
+@pytest.mark.parametrize("watched", [A, B], ids=["the first in order", "the other"])
+def test_a_node_that_reboots_while_it_is_watched_keeps_its_slot_for_the_run_that_follows(
+    watched: Any,
+) -> None:
+    nodes = [node(one.name, boot_id="another") if one is watched else one for one in (A, B)]
+    done = {watched.name: entry(watched, finished_at=int(NOW - 60))}
+    one, canary = task(parallelism=1, **REBOOTED), task(canary=Canary(1), **REBOOTED)
+    for of in (one, canary):
+        assert started(planned(of, nodes, [], done)) == [watched.name]
+    later = {watched.name: entry(watched, finished_at=int(NOW - 400))}
+    assert not planned(one, nodes, [], later).nodes.holders, "not watched any more"
+
+
+def test_a_cut_off_run_that_is_not_repeated_counts_though_its_node_reboots() -> None:
+    once: dict[str, Any] = {
+        "run_guarantee": "AtMostOnce",
+        "rerun_on": ("TemplateChange", "NodeReboot"),
+        "backoff_limit": 0,
+    }
+    paused = task(failure_policy=FailurePolicy(action="Pause"), **once)
+    lost = {"a": entry(A, "Failed", attempts=0, finished_at=int(NOW - 9000))}
+    result = planned(paused, [node("a", boot_id="another"), B], [], lost)
+    assert result.rollout.gated
+    assert started(result) == ["a"], "its own reboot asks for another run of it alone"
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+@pytest.mark.parametrize(
+    "failed",
+    [{"result": "Failed"}, {"result": "Retry", "attempts": 1}],
+    ids=["for good", "with retries left"],
+)
+def test_a_taint_takes_no_failure_out_of_the_rollout(effect: str, failed: dict[str, Any]) -> None:
+    """A run that breaks the network of its node gets it such a taint."""
+    held = task(failure_policy=FailurePolicy(action="Pause"), canary=Canary(1))
+    tainted = node("a", taints=(taint("node.kubernetes.io/network-unavailable", effect),))
+    result = planned(held, [tainted, B], [], {"a": entry(A, **failed)})
+    assert result.rollout.gated
+    assert started(result) == []
+    assert result.nodes.counts["excluded"] == 0
+    earlier = {"a": msgspec.structs.replace(entry(A, **failed), revision="earlier")}
+    assert started(planned(held, [tainted, B], [], earlier)) == ["b"], "of another template"
 
 
 @pytest.mark.parametrize(
