@@ -73,11 +73,11 @@ lint: setup ## style, types, layers and workflows
 	actionlint=$$($(PYTHON) -m gotools actionlint) && "$$actionlint" -shellcheck= -pyflakes= .github/workflows/*
 
 .PHONY: unit
-unit: setup ## the unit tests: no I/O, a quarter of a minute
+unit: setup ## the unit tests: no servers, a quarter of a minute
 	$(PYTHON) -m pytest -m "not slow" $(or $(PYTEST_ARGS),--fork) tests/unit tests/test_*.py
 
 .PHONY: simulation
-simulation: setup ## decisions over time: whole controllers in simulated clusters, on virtual time
+simulation: setup ## decisions over time: whole controllers in simulated clusters
 	$(PYTHON) -m pytest -m "not slow" $(or $(PYTEST_ARGS),--fork) tests/simulation
 
 .PHONY: models
@@ -125,7 +125,7 @@ matrix: setup ## the tests on every Python, dependency set and Kubernetes; ROWS=
 	@$(PYTHON) -m matrix $(ROWS) --suite "$(SUITE)" $(PYTEST_ARGS)
 
 .PHONY: arm64
-arm64: setup ## the unit tests and `caretaker run` on an arm64 Python, emulated on other machines
+arm64: setup ## the unit tests, simulations and `caretaker run` on an arm64 Python, emulated on other machines
 	@$(PYTHON) -m matrix arm64 --suite "$(SUITE)" $(PYTEST_ARGS)
 
 .PHONY: lowest

@@ -34,6 +34,11 @@ CLUSTER: Final = (
     "tests/integration/gitops",
     "tests/integration/daemontask",
 )
+# Of these the calls of AWS's SDK, which has a lowest version, too.
+CALLS: Final = (
+    "tests/integration/aws/test_cloudfront_target.py",
+    "tests/integration/aws/test_message_targets.py",
+)
 # `caretaker run` as a process, from its start to its end.
 RUN: Final = ("tests/integration/daemontask/test_first_start.py",)
 # The long files first. No path within another: pytest 8 takes the tests of the inner one alone.
@@ -75,11 +80,13 @@ class Row:
         return self.version(held) is not None
 
     def tests(self, suite: str) -> Sequence[str]:
-        """The files. `suite`: `unit` for those that open no socket, `all` for every test but the real node's,
-        `` for what fits."""
+        """The files. `suite`: `unit` for unit tests, simulations and calls of AWS, `all` for every test but
+        the real node's, `` for what fits."""
         if suite == "all":
             return (*EVERYTHING, *UNIT)
-        units = UNIT if suite == "unit" else (*UNIT, *(RUN if self.machine else LOOPBACK))
+        units = (*UNIT, *CALLS) if suite == "unit" or self.machine else (*UNIT, *LOOPBACK)
+        if suite != "unit" and self.machine:
+            units = (*units, *RUN)
         if not self.has("kubernetes"):
             return units
         return CLUSTER if len(self.parts) == 1 else (*CLUSTER, *units)

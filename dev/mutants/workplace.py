@@ -25,9 +25,11 @@ READ: Final = (
 )
 # Packages whose tests cover a module, beside its own.
 HELD_BY: Final = {"api.imds": "imds", "api.objects": "daemontask", "s3refresh.metrics": "observability"}
+# Tests over loopback of the pure modules of a kind.
+LOOPBACK: Final = {"s3refresh": ("tests/integration/aws/test_message_targets.py",)}
 # Its one function runs while it is imported, where no mutant is in force.
 AT_IMPORT: Final = frozenset(("api.podtypes",))
-# Worth the same care: decisions rest on it, and unit tests reach all of it.
+# Worth the same care: decisions rest on it, and tests without servers reach all of it.
 ALSO: Final = ("daemontask.task_state", "daemontask.shards", "aws.errors")
 # Exit codes of a mutant's tests that say nothing for good: passed, interrupted, no tests, suspicious; then
 # those of a timeout, which is by the clock: on a busy machine a mutant that survives may run into it.
@@ -86,6 +88,7 @@ class Workplace:
         kinds = (module.partition(".")[0], *([HELD_BY[module]] if module in HELD_BY else ()))
         folders = (f"tests/{part}/{kind}" for kind in kinds for part in ("unit", "simulation"))
         self._tests = [folder for folder in folders if (CHECKOUT / folder).is_dir()]
+        self._tests += [file for kind in kinds for file in LOOPBACK.get(kind, ())]
         self._notes = NOTES / f"{module}.json"
 
     def make(self, *, fresh: bool) -> None:

@@ -43,9 +43,10 @@ def test_promises_are_numbered_through() -> None:
     [
         ("tests/unit/test_promises_page.py::test_promises_are_numbered_through", False),
         ("tests/simulation/daemontask/test_model.py::TestModel", False),
-        (
+        pytest.param(
             "tests/simulation/daemontask/test_slow_ledgers.py::test_every_node_runs_once_however_long_the_ledger_takes",
             True,
+            id="a slow file",
         ),
         (
             "tests/unit/daemontask/test_events.py::test_a_rollout_over_5000_nodes_by_1_percent_posts_at_most_10_events",

@@ -33,7 +33,6 @@ CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 decoded = lru_cache(maxsize=1 << 14)(decode_entry)
 read_spec = lru_cache(maxsize=64)(msgspec.json.Decoder(Spec).decode)
 TASKS = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/daemontasks"
-TASK_PATH = f"{TASKS}/{TASK}"
 
 Change = tuple[Literal["put", "gone"], int, Any]  # what happened, resourceVersion, the wire object
 

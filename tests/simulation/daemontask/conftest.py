@@ -1,4 +1,4 @@
-"""A simulated world for the tests of what operators do in one."""
+"""A simulated world, and a ledger with its API server."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,5 @@
 """What a passed canary shows holds for its group, its values and its expectation alone. The judge of
-world/judge.py looks at every change that is sent."""
+judge.py looks at every change that is sent."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final

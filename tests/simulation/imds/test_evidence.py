@@ -1,5 +1,5 @@
 """No change without evidence: the clocks, readings and probe results on which a pass relies are lost, wrong
-or late. The judge of world/judge.py looks at every change that is sent.
+or late. The judge of judge.py looks at every change that is sent.
 """
 
 from collections.abc import Callable, Iterator

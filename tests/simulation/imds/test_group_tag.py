@@ -1,5 +1,5 @@
 """The tag of an instance's Auto Scaling group is missing in EC2's first responses: the process never read it.
-The judge of world/judge.py looks at every change that is sent."""
+The judge of judge.py looks at every change that is sent."""
 
 from collections.abc import Callable, Iterator
 from itertools import product

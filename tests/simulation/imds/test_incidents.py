@@ -1,5 +1,5 @@
 """What may happen while a canary stands, and right after it has: one thing in each history, at each moment.
-The judge of world/judge.py looks at every change that is sent."""
+The judge of judge.py looks at every change that is sent."""
 
 from collections.abc import Callable, Iterator
 from itertools import product

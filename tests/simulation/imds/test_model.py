@@ -1,5 +1,5 @@
 """Whatever EC2, nodes, people and the operator's own end do: a change reaches nothing outside a canary before
-it has stood there, and all is right in the end, or it is told what is not. The judge is in world/judge.py."""
+it has stood there, and all is right in the end, or it is told what is not. The judge is in judge.py."""
 
 import re
 from collections.abc import Iterator

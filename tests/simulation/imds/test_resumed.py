@@ -1,5 +1,5 @@
 """What a person who resumes a policy has accepted, and what stops it again. The operator's own code in
-virtual time; the judge of world/judge.py looks at every change that is sent."""
+virtual time; the judge of judge.py looks at every change that is sent."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final

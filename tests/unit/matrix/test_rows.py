@@ -71,14 +71,14 @@ def test_rows_are_joined_and_hold_each_thing_once() -> None:
     (row,) = chosen(["py3.12+lowest+k8s1.34"])
     assert row.name == "py3.12+lowest+k8s1.34"
     assert [row.version(held) for held in ("python", "kubernetes", "highest")] == ["3.12", "1.34", None]
-    assert {"tests/e2e", "tests/integration", "tests/unit"} < set(row.tests("all"))
-    assert {"tests/integration/test_crd.py", "tests/unit"} < set(row.tests(""))
+    assert {"tests/e2e", "tests/integration", "tests/simulation", "tests/unit"} < set(row.tests("all"))
+    assert {"tests/integration/test_crd.py", "tests/simulation", "tests/unit"} < set(row.tests(""))
     for wrong in ("py3.12+py3.13", "py3.12+arm64", "lowest+highest", "k8s1.34+k8s1.34"):
         with pytest.raises(ValueError, match=r"names a thing twice"):
             chosen([wrong])
 
 
-def test_the_row_of_arm64_runs_the_unit_tests_and_an_operator_on_the_python_of_the_images() -> None:
+def test_the_row_of_arm64_runs_tests_without_servers_and_an_operator_on_the_python_of_the_images() -> None:
     (row,) = chosen(["arm64"])
     assert (row.machine, row.version("python")) == ("aarch64", EMULATED)
     assert f"PYTHON=docker.io/library/python:{EMULATED}-" in (CHECKOUT / "Dockerfile").read_text()

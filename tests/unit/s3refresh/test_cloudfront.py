@@ -1,4 +1,4 @@
-"""Invalidations of CloudFront: their paths, and the meaning of each answer for the claim."""
+"""Invalidations of CloudFront: their scopes, paths and grants."""
 
 from typing import Any
 
@@ -142,27 +142,26 @@ class TestPaths:
         options = parsed_spec({"maxPaths": 50}).options
         assert options.max_folders == MAX_WILDCARDS
 
-    @given(
-        st.lists(st.text("ab*?+~[^é /._(", min_size=1, max_size=12), min_size=1, max_size=50), st.booleans()
-    )
-    def test_they_cover_every_key_and_are_valid(self, names: list[str], by_folder: bool) -> None:
-        scope = scope_of(*names)
-        while scope:
-            request, scope = folders.take(scope, MAX_WILDCARDS)
-            paths = paths_of(request, by_folder=by_folder)
-            assert sum(path.endswith("*") for path in paths) <= MAX_WILDCARDS
-            assert len(set(paths)) == len(paths)
-            for path in paths:
-                assert path.isascii()
-                assert path.startswith("/")
-                assert "*" not in path[:-1]
-            for name in request.folders:
-                key = "" if name == "/" else name
-                for path in (key, *([f"{key}/x"] if request.recursive else [])):
-                    assert covered(path, paths), (path, paths)
-                if by_folder and request.folders != ("/",):
-                    folder = key.rpartition("/")[0]
-                    assert covered(f"{folder}/" if folder else "", paths), (folder, paths)
+
+@given(st.lists(st.text("ab*?+~[^é /._(", min_size=1, max_size=12), min_size=1, max_size=50), st.booleans())
+def test_they_cover_every_key_and_are_valid(names: list[str], by_folder: bool) -> None:
+    scope = scope_of(*names)
+    while scope:
+        request, scope = folders.take(scope, MAX_WILDCARDS)
+        paths = paths_of(request, by_folder=by_folder)
+        assert sum(path.endswith("*") for path in paths) <= MAX_WILDCARDS
+        assert len(set(paths)) == len(paths)
+        for path in paths:
+            assert path.isascii()
+            assert path.startswith("/")
+            assert "*" not in path[:-1]
+        for name in request.folders:
+            key = "" if name == "/" else name
+            for path in (key, *([f"{key}/x"] if request.recursive else [])):
+                assert covered(path, paths), (path, paths)
+            if by_folder and request.folders != ("/",):
+                folder = key.rpartition("/")[0]
+                assert covered(f"{folder}/" if folder else "", paths), (folder, paths)
 
 
 def test_its_distribution_has_to_be_granted() -> None:
