@@ -237,7 +237,8 @@ def _blind(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
 
 
 def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:
-    """Reasons why the queue or its dead-letter queue may hold events that no refresh has followed."""
+    """Reasons why the queue, the memory or the dead-letter queue may hold events that no refresh has
+    followed."""
     found = queue_of(snapshot)
     if found.in_flight >= NEAR_MOST_IN_FLIGHT:
         message = (
@@ -246,6 +247,8 @@ def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:
         return "False", Reason.IN_FLIGHT_LIMIT, message
     if snapshot.reception.behind:
         return "False", Reason.BACKLOG, "messages may wait in the queue to be received"
+    if snapshot.more:
+        return "False", Reason.BACKLOG, "received messages wait for the next pass"
     if dead := uncovered(found):
         message = (
             f"about {dead} message(s) in the dead-letter queue may be events that no refresh has followed: "

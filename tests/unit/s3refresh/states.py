@@ -222,6 +222,11 @@ CASES: Final[dict[str, tuple[Snapshot, tuple[str, str], dict[str, tuple[str, str
         ("True", "Consuming"),
         {c.CAUGHT_UP: ("True", "UpToDate")},
     ),
+    "messages that wait in the operator's memory": (
+        view(reading=True, more=True),
+        ("True", "Consuming"),
+        {c.CAUGHT_UP: ("False", "Backlog")},
+    ),
     "dead letters that came while the queue was read": (
         view(queue=QueueView(checked=True, dead_letters=3), reading=True, before=LOOKED),
         ("True", "Consuming"),

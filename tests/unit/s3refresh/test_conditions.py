@@ -103,6 +103,11 @@ SAID: list[tuple[str, str, str]] = [
     ),
     ("a backlog", c.CAUGHT_UP, "messages may wait in the queue to be received"),
     (
+        "messages that wait in the operator's memory",
+        c.CAUGHT_UP,
+        "received messages wait for the next pass",
+    ),
+    (
         "as much in flight as SQS allows",
         c.CAUGHT_UP,
         "about 100000 messages are in flight, and SQS hands out none beyond 120000",
