@@ -73,12 +73,19 @@ def status_of(
         return before
     dead = before.dlq_visible if view.dead_letters is None else view.dead_letters
     fresh = covered or before.checked_at is None
-    figures = (view.visible, view.in_flight, dead, dead if fresh else min(before.dlq_covered, dead))
+    figures = (view.visible, view.in_flight, dead, dead if fresh else _still_covered(before, dead))
     seen = parse_time(before.checked_at)
     due = seen is None or not 0 <= now - seen < min(RENEW_SECONDS, view.retention / RENEW_FRACTION)
     if figures == (before.visible, before.in_flight, before.dlq_visible, before.dlq_covered) and not due:
         return before
     return QueueStatus(*figures, checked_at=format_time(now))
+
+
+def _still_covered(before: QueueStatus, dead: int) -> int:
+    """The covered ones of so many dead letters. SQS expires the oldest first, so those that are gone count as
+    covered ones first: rather one too many is reported than one too few."""
+    gone = max(before.dlq_visible - dead, 0)
+    return max(min(before.dlq_covered, before.dlq_visible) - gone, 0)
 
 
 def uncovered(status: QueueStatus) -> int:
