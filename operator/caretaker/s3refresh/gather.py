@@ -61,6 +61,7 @@ class Arrivals(msgspec.Struct, frozen=True):
     ends: tuple[End, ...] = ()
     newest: float = 0.0  # when the newest message arrived, by time.monotonic()
     more: bool = False  # further messages wait for the next pass
+    listened: float = 0.0  # see PlanInput
     discovery: Discovery = Discovery()  # the shares that `matches` was matched against
     matches: Matches = Matches()
     concerned: Mapping[int, frozenset[str] | None] = {}  # see PlanInput
@@ -71,7 +72,8 @@ class Arrivals(msgspec.Struct, frozen=True):
         if worker is None:
             return cls()
         messages, newest, more = worker.receiver.messages()
-        return cls(messages, tuple(worker.calls.results), worker.ends.ends, newest, more)
+        results, ends = tuple(worker.calls.results), worker.ends.ends
+        return cls(messages, results, ends, newest, more, worker.listened(more=more))
 
     async def with_matches(self, spec: Spec | None, discovery: Discovery) -> "Arrivals":
         """Adds the matched events. It yields to the event loop while that takes long, as it does for many
@@ -140,6 +142,8 @@ class Reader:
         if worker is not None and worker.uid != read.meta.uid:
             worker, came = None, Arrivals()
         setup = await self._setup(key, worker, read)
+        if worker is not None and worker.config != setup.config:  # perhaps with another completion queue
+            came = replace(came, listened=0.0)
         places = {one.id: one.location for one in read.status.targets}
         discovery = _state(worker, setup, read).discovery.located(places)
         came = await came.with_matches(read.spec, discovery)
@@ -266,6 +270,7 @@ class Reader:
                 idempotent=target_type.idempotent,
                 running=state.running,
                 received=max(clock - came.newest, 0.0),
+                listened=math.inf if read.flushing else came.listened,  # a flush receives no ends
                 times=state.memory.tracker.times(targets, clock),
                 held=limiter.held(shares.values(), GATEWAY_SECONDS, clock),
                 free=limiter.free(

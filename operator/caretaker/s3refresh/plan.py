@@ -221,7 +221,8 @@ def _time(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
     """Abandoned claims, and refreshes without a completion in time."""
     for target in list(targets.values()):
         after = timing.released(target, inputs.options, inputs.now)
-        after = debounce.overdue(after, inputs.options, inputs.now)
+        if _given_up_at(inputs, after) <= inputs.now:
+            after = debounce.overdue(after, inputs.options, inputs.now)
         after = timing.resynced(after, inputs.options, inputs.now)
         lost = _abandoned_at(inputs, after) <= inputs.now and not _stays(inputs, after)
         if after.claim is not None and lost:
@@ -229,6 +230,19 @@ def _time(inputs: PlanInput, targets: dict[str, TargetState]) -> None:
             backoff = Backoff(inputs.options, inputs.now, 0.0)
             after = debounce.failed(after, after.claim.id, CallError(debounce.UNKNOWN, why), backoff)
         targets[target.id] = after
+
+
+def _given_up_at(inputs: PlanInput, target: TargetState) -> float:
+    """When the wait for the end of its refresh is over. While nothing is received, and until the completion
+    queue was empty once, an end may lie there that came in time. A queue that cannot be read must not hold
+    up the target for ever, so that wait has a bound."""
+    options, due = inputs.options, debounce.completion_due(target, inputs.options, inputs.now)
+    if not options.tracked or inputs.idempotent:
+        return due
+    if inputs.suspended:
+        return NEVER
+    patience = min(options.completion_timeout, max(options.assume_after, options.min_interval))
+    return max(due, inputs.now + patience - inputs.listened)
 
 
 def _abandoned_at(inputs: PlanInput, target: TargetState) -> float:
@@ -330,7 +344,7 @@ def _scheduled(inputs: PlanInput, targets: tuple[TargetState, ...], result: _Dra
         if start is not None:
             starts[target.id] = start
             times.append(start)
-        times.append(debounce.completion_due(target, inputs.options, inputs.now))
+        times.append(_given_up_at(inputs, target))
         if target.dirty is None and (resync := timing.resync_at(target, inputs.options)) is not None:
             times.append(resync)
         stays = _stays(inputs, target)

@@ -54,6 +54,11 @@ class Backlog:
         self._full_at = 0.0  # when receives last came back full
         self._empty_at = 0.0  # when a long poll last came back empty
 
+    @property
+    def emptied(self) -> bool:
+        """Whether a long poll has ever come back empty."""
+        return self._empty_at > 0
+
     def received(self, *, full: bool, empty: bool, wait: int) -> None:
         """Full receives mean that more messages wait; an empty long poll means that none do. An empty short
         poll means nothing: it queries only some of SQS's servers."""
@@ -280,6 +285,11 @@ class Receiver:
     def received(self) -> int:
         """Messages of the source queue."""
         return self._pollers[0].received if self._pollers else 0
+
+    @property
+    def emptied(self) -> bool:
+        """Whether the completion queue, or the only one, was empty once since it began to be read."""
+        return bool(self._pollers) and self._pollers[-1].backlog.emptied
 
     @property
     def problem(self) -> tuple[AwsError, str] | None:

@@ -129,6 +129,8 @@ class PlanInput(msgspec.Struct, frozen=True):
     ends: tuple[End, ...] = ()
     running: frozenset[str] = frozenset()  # ids of claims whose calls this process is making
     received: float = 0.0  # seconds since the newest of the messages came
+    # Seconds for which the ends of refreshes are received; inf: the completion queue was empty once since.
+    listened: float = math.inf
     times: Mapping[str, TargetTimes] = {}
     held: Mapping[str, float] = {}  # target id -> seconds until another resource's call lets it be called
     free: Mapping[str, int] = {}  # group -> calls that may start, others' slots taken off; absent = 1

@@ -194,6 +194,7 @@ class Worker:
         self.inspector = QueueInspector(self.receiver, on_news)
         self._target: TargetClient | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._began = math.inf  # when the tasks began, by time.monotonic()
 
     # ---------------------------------------------------------------- life
 
@@ -202,6 +203,7 @@ class Worker:
         await self.pause()
         self.config, self._target = config, target
         self.memory.inherited = True
+        self._began = time.monotonic()
 
         discovery = self.discoverer.run(target, config, self.receive)
         with log.outside_pass():
@@ -249,6 +251,13 @@ class Worker:
             queue=self.inspector.view,
             reception=self.receiver.reception(),
         )
+
+    def listened(self, *, more: bool) -> float:
+        """See PlanInput. It counts from the beginning of the tasks: a queue may never come to be read.
+        `more`: received messages wait for the next pass."""
+        if self.config is None:
+            return 0.0
+        return math.inf if self.receiver.emptied and not more else time.monotonic() - self._began
 
     # ---------------------------------------------------------------- after a pass
 
