@@ -24,8 +24,8 @@ class Payload(msgspec.Struct, frozen=True, rename="camel"):
 
     recursive       with everything below them; else only the direct content of each
     all             everything below the prefix; `folders` is empty then
-    first_event_at  no event that the refresh is for is older
-    last_event_at   none is younger: the moment the refresh was decided on
+    first_event_at  when the first event that the refresh is for came on record; it was received before that
+    last_event_at   no event is younger: the moment the refresh was decided on
     truncated       the folders did not fit, so it is everything
     """
 
