@@ -109,6 +109,21 @@ def test_a_part_whose_outcome_is_unknown_counts() -> None:
     assert len([1 for _, request in calls if first in request.folders]) == 1
 
 
+def test_a_part_whose_end_was_lost_keeps_the_others_from_no_refresh() -> None:
+    """Its folders are listed once more, with the others."""
+    lost = replace(ONE_A_DAY, tracked=True, assume_after=15 * MINUTE)
+    target = debounce.claim(dirty(MANY), NewCall("call-0", "me"), lost, NOW)
+    assert target.claim is not None
+    first = target.claim.request.scope
+    target = debounce.accepted(target, "call-0", "n-0", NOW)
+    target = debounce.overdue(target, lost, NOW + 15 * MINUTE)
+    _, calls = days(target, lost, 0.1)
+    called = [folder for _, request in calls for folder in request.scope.folders]
+    assert first.folders <= set(called)
+    assert len(calls) == 3, "120 folders, in calls of 50"
+    assert calls[-1][0] < 30 * MINUTE
+
+
 def test_a_bad_folder_keeps_the_others_from_no_refresh() -> None:
     bad, some = "p7/q7", Scope(folders=frozenset(f"p{n}/q{n}" for n in range(50)))
     refuse: Answer = lambda r: "InvalidGatewayRequestException" if bad in r.folders else ""  # noqa: E731
