@@ -49,6 +49,10 @@ def _meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 def _in_group(term: GroupTerm, groups: Sequence[tuple[str, str]]) -> bool:
     return any(
-        kind == term.kind and any(fnmatchcase(name, pattern) for pattern in term.names)
-        for kind, name in groups
+        kind == term.kind and any(_is_like(name, pattern) for pattern in term.names) for kind, name in groups
     )
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    # Names of Auto Scaling groups may have a `[`. Only `*` and `?` are wildcards.
+    return fnmatchcase(name, pattern.replace("[", "[[]"))

@@ -78,3 +78,21 @@ CASES = {
 def test_selects(spec: dict[str, object], expected: bool) -> None:
     selector = msgspec.convert(spec, Selector)
     assert selects(selector, LABELS, GROUPS) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("workers[ab]", "workers[ab]", True),
+        ("workers[ab]", "workersa", False),
+        ("prod-[!x]", "prod-z", False),
+        ("prod-[!x", "prod-[!x", True),
+        ("*[?]", "workers[1]", True),
+        ("*[?]", "workers?", False),
+        ("]*", "]", True),
+        ("\\*", "\\apps", True),
+    ],
+)
+def test_only_asterisk_and_question_mark_are_wildcards(pattern: str, name: str, expected: bool) -> None:
+    selector = msgspec.convert({"groups": [{"kind": "AutoScalingGroup", "names": [pattern]}]}, Selector)
+    assert selects(selector, {}, [("AutoScalingGroup", name)]) is expected
