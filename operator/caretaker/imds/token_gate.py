@@ -8,9 +8,10 @@ data is not zero. A group is quiet if each of its running instances has data in 
     has the boot of one of them: much of IMDSv1's use is at boot. EC2 reports the last start (LaunchTime). If
     none is younger, the window begins with the youngest, at most 63 days ago.
 
-An instance that is younger than the window is judged from its start on. The first hour may be short: its
-uses count, and it may lack data. A quiet group stays so for instances that join, until one of the group uses
-IMDSv1: one without data is held back alone. The record holds for the `days` of its reading, and for fewer.
+Uses count in the whole window: a stop and a start changes no program. Data of an instance that is younger
+are required from its start on; the first hour may be short, and lack data. A quiet group stays so for
+instances that join, until one of the group uses IMDSv1: one without data is held back alone. The record holds
+for the `days` of its reading, and for fewer.
 """
 
 import math
@@ -119,11 +120,6 @@ def judged(ones: Iterable[TokenCandidate], end: float) -> list[TokenCandidate]:
     return [one for one in ones if one.runs and hours_of(one, -math.inf, end)]
 
 
-def began(one: TokenCandidate, start: float) -> float:
-    """Where its data begin to count."""
-    return max(start, math.floor(one.launched / HOUR) * HOUR)
-
-
 def hours_of(one: TokenCandidate, start: float, end: float) -> int:
     """The whole hours in which it ran."""
     first = max(start, math.ceil(one.launched / HOUR) * HOUR)
@@ -157,10 +153,11 @@ def window_of(ones: Sequence[TokenCandidate], end: float, days: int, *, quiet: b
 
 
 def use_of(one: TokenCandidate, points: Iterable[tuple[float, float]], start: float, end: float) -> Use:
-    """`points`: (Unix seconds of the hour's begin, sum) of the metric."""
-    first, hours, count, last = began(one, start), 0, 0.0, 0.0
+    """`points`: (Unix seconds of the hour's begin, sum) of the metric. Uses before its last start count, too:
+    the programs are the same."""
+    hours, count, last = 0, 0.0, 0.0
     for at, value in points:
-        if first <= at < end:
+        if start <= at < end:
             hours += at >= one.launched
             count += value
             last = max(last, at) if value > 0 else last

@@ -363,7 +363,7 @@ def _series(
 ) -> Iterator[_Series]:
     for group, ones in groups.items():
         if (start := windows[group].start) is not None:
-            yield from (_Series(one, token_gate.began(one, start)) for one in token_gate.judged(ones, end))
+            yield from (_Series(one, start) for one in token_gate.judged(ones, end))
 
 
 def _calls(every: Sequence[_Series], end: float) -> Iterator[list[_Series]]:

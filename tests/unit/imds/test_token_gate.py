@@ -1,6 +1,5 @@
 """Whether IMDSv1 is still used, by data of CloudWatch that have holes."""
 
-import math
 from typing import Any
 
 import pytest
@@ -92,6 +91,18 @@ WEEK = END - 7 * DAY
             *(one(3, 1.5 * HOUR), hourly(END - 2 * HOUR, used=END - 2 * HOUR)),
             *(Use(1, 1, 3.0, END - 2 * HOUR), False),
             id="a use at its boot",
+        ),
+        pytest.param(
+            *(one(3, 1.5 * HOUR), hourly(WEEK, used=WEEK), Use(1, 1, 3.0, WEEK), False),
+            id="a use before it was stopped and started",
+        ),
+        pytest.param(
+            *(one(3, 1.5 * HOUR), hourly(WEEK - DAY, used=WEEK - HOUR), Use(1, 1), True),
+            id="a use before it was stopped and started, and before the window",
+        ),
+        pytest.param(
+            *(one(3, 3.5 * HOUR), hourly(WEEK)[:-3], Use(0, 3), False),
+            id="data from before it was stopped and started are no data from after",
         ),
         pytest.param(one(3, 1.5 * HOUR), hourly(END - HOUR), Use(1, 1), True, id="a short first hour"),
         pytest.param(
@@ -219,4 +230,3 @@ def test_between_two_readings_the_last_one_counts() -> None:
     assert (
         token_gate.unread(groups, shut, TokenGateStatus(groups=(said,)), {}, END)[GROUP].message == "no boot"
     )
-    assert math.isclose(token_gate.began(YOUNG, WEEK), END - 2 * DAY)

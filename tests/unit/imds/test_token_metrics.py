@@ -36,6 +36,16 @@ async def test_a_use_of_imdsv1_holds_its_group_back_and_no_other(place: Place) -
     assert re.fullmatch(r"EKSManagedNodegroup/a: 1 of 2 instances used .* 7 days: i-2; last at .*", message)
 
 
+async def test_a_stop_and_a_start_hides_no_use_of_imdsv1(place: Place) -> None:
+    place.ones = [one(1, 70 * DAY), one(2, 70 * DAY)]
+    assert states(await place.passes()) == {"a": "Unknown"}, "no boot was observed"
+    place.ones = [one(1, 70 * DAY), one(2, 2 * HOUR)]
+    place.cloudwatch.used = {"i-2": 5.0}
+    found = await place.passes()
+    assert states(found) == {"a": "InUse"}
+    assert found.held.keys() == {"i-1", "i-2"}
+
+
 async def test_no_data_are_no_zeros(place: Place) -> None:
     place.cloudwatch.lost = {"i-2"}
     assert states(await place.passes()) == {"a": "Unknown"}
