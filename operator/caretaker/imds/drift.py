@@ -33,6 +33,13 @@ def requires_tokens(changes: Iterable[FieldChange]) -> bool:
     return any(one.field == TOKENS and one.after == "required" for one in changes)
 
 
+def closed_to_pods(options: Options, changes: Iterable[FieldChange] = ()) -> bool:
+    """Whether they lead to hop limit 1 with required tokens: pods then get neither IMDSv2 nor IMDSv1."""
+    after = {one.field: one.after for one in changes}
+    hop_limit = after.get(HOP_LIMIT) or text(options.http_put_response_hop_limit)
+    return hop_limit == "1" and (after.get(TOKENS) or options.http_tokens) == "required"
+
+
 class OptionChange(msgspec.Struct, frozen=True, gc=False):
     """One field that differs. `current` None: EC2 does not report it.
 

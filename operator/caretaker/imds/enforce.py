@@ -6,7 +6,6 @@ decide the number of changes.
 """
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -18,7 +17,7 @@ from caretaker.api.imds import BreakerStatus, CanaryStatus, ChangedGroup, GroupC
 from caretaker.api.times import format_time
 from caretaker.imds.canary import step
 from caretaker.imds.canary_record import Fault, Record, status
-from caretaker.imds.cases import Case, Cases, attempt_of, concerns, gated_alone
+from caretaker.imds.cases import Case, Cases, attempt_of, concerns
 from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.change_state import runs
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, full, has_room, joins, restore
@@ -27,6 +26,7 @@ from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, Enforce
 from caretaker.imds.passed import held_by_others
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import awaits, floor_minutes, soak, soaked_at, watched_until
+from caretaker.imds.stops import cuts_own, too_wide
 
 AHEAD: Final = 200  # instances that one call reads
 # Between two passes while changes are left: each pass may write status.
@@ -226,7 +226,9 @@ def _stop(
         return unsettled
     if not cases:
         return None
-    return inputs.unproved if inputs.unproved[0] else _too_wide(every, inputs)
+    if cut := cuts_own(cases, inputs):
+        return cut
+    return inputs.unproved if inputs.unproved[0] else too_wide(every, inputs)
 
 
 def _unsettled(record: Record) -> tuple[str, str] | None:
@@ -249,19 +251,6 @@ def _unready(record: Record) -> str:
     return (
         f"Node {one.node} is not Ready after its instance {one.instance} was changed{more}. No instance is "
         "changed until the Node is Ready; if the change broke it, restore the instance's options"
-    )
-
-
-def _too_wide(every: Sequence[CheckedInstance], inputs: EnforceInput) -> tuple[str, str] | None:
-    states = Counter(one.result.state for one in every)
-    checked = states["compliant"] + states["drifted"] + states["pending"]
-    drifted = sum(one.result.state == "drifted" and not gated_alone(one, inputs) for one in every)
-    if drifted * 100 <= inputs.max_drift_percent * checked:
-        return None
-    return Reason.DRIFT_TOO_WIDE, (
-        f"{drifted} of {checked} instances differ; spec.safety.maxDriftPercent allows "
-        f"{inputs.max_drift_percent} %. No instance is changed. Check spec.selector and spec.options, then "
-        "raise maxDriftPercent"
     )
 
 

@@ -76,6 +76,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
               Unix seconds; None: there is no gate
     held      values of other policies in the last pass whose status was stored, by this process
     instances those of all Nodes
+    own_identity  the operator's own credentials may come from the instance metadata of its node
     """
 
     me: str
@@ -124,6 +125,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     rejected: Mapping[str, tuple[float, float]] | None = None
     held: Held = {}
     instances: Collection[str] = ()
+    own_identity: bool = False
 
     @property
     def closes(self) -> bool:

@@ -32,6 +32,7 @@ from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.policy_state import DryRuns, PolicyState
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter, cap
 from caretaker.imds.resource import ParsedPolicy, user_of
+from caretaker.imds.stops import would_cut
 from caretaker.kube.errors import NotLeader
 from caretaker.runtime.work_queue import Key
 
@@ -143,15 +144,12 @@ class InstanceModifier:
             slowed=any(one.slowed(now) for one in limiters.values()),
             stopped=self._stopped(mine, state),
             changed=state.changed,
+            own_identity=self._instance_identity,
         )
 
     def _stopped(self, mine: ParsedPolicy, state: PolicyState) -> tuple[str, str] | None:
         if self._instance_identity and (field := _cuts(mine)):
-            return Reason.WOULD_CUT_CREDENTIALS, (
-                f"spec.options.{field} would cut the operator off from IMDS, where it may get its "
-                "credentials (--aws-instance-identity): give it credentials by IRSA or EKS Pod Identity, "
-                "and remove that flag"
-            )
+            return would_cut(field)
         return state.permission.dry_runs.stopped
 
     async def ask(
@@ -389,7 +387,7 @@ def refused(error: AwsError) -> tuple[str, str]:
 
 
 def _cuts(mine: ParsedPolicy) -> str:
-    """The option that would cut pods off from IMDS; "" = none."""
+    """The option that would cut pods off from IMDS on any node; "" = none."""
     options = mine.spec.options if mine.spec is not None else None
     if options is not None and options.http_put_response_hop_limit == 1:
         return "httpPutResponseHopLimit"

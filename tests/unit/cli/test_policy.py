@@ -51,13 +51,14 @@ def test_what_is_refused_to_whoever_asks_is_no_fault_of_the_file(reason: str) ->
     assert faults_of(document, Status(conditions=[Condition("Ready", "False", reason, "denied")])) == []
 
 
-# What a process learns while it runs, or needs after a failure: a plan is that of one that has just started.
+# What a process learns by its flags or while it runs, or needs after a failure: a plan is that of one that
+# has just started.
 LEARNT = {
     *("now", "fresh_since", "options", "on_failure", "stop_after", "resumed_at", "watched", "soaks"),
     *("inherited", "believed_since", "breaker", "attempts", "others", "failures", "last_failure", "denied"),
     *("first", "cap", "wait", "slowed", "stopped", "changed", "proved", "faulty", "unprobed", "asked_ahead"),
     *("unproved", "needed", "enforced", "by_tag", "held", "instances", "tokens_held"),
-    "rejected",
+    *("rejected", "own_identity"),
 }
 
 
