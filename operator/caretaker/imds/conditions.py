@@ -109,15 +109,14 @@ def _ready(inputs: StatusInput, plan: Plan) -> ConditionState:
         first = inputs.problems[0]
         return "False", _DENIED.get(first.code, Reason.NOT_ASKED), _messages(inputs.problems)
     state = _at_work(plan)
-    if state[0] == "True" and (message := _no_instance(plan.summary)):
-        return "False", Reason.NO_MATCHING_NODES, message
-    return state
+    return (_about_nothing(plan.summary) or state) if state[0] == "True" else state
 
 
 def _at_work(plan: Plan) -> ConditionState:
     if plan.enforced is not None:
         return _enforced(plan.enforced, plan.summary)
-    return "True", Reason.AUDITED, f"{plan.summary.nodes} node(s) are looked at"
+    found = plan.summary
+    return "True", Reason.AUDITED, f"{found.nodes - found.unknown} node(s) are looked at{_unread(found)}"
 
 
 def _no_instance(found: Summary) -> str:
@@ -128,6 +127,20 @@ def _no_instance(found: Summary) -> str:
     if found.nodes == found.skipped + found.gone:
         return f"none of {found.nodes} node(s) is an EC2 instance that can be held; see exceptions"
     return ""
+
+
+def _about_nothing(found: Summary) -> ConditionState | None:
+    """Not Ready: there is no instance, or nothing is known of any, although EC2 answers."""
+    if message := _no_instance(found):
+        return "False", Reason.NO_MATCHING_NODES, message
+    if not found.unknown or found.unknown < found.nodes - found.skipped - found.gone:
+        return None
+    why = f"EC2's responses lack all {found.unknown} instance(s), their options or their tags; see exceptions"
+    return "False", Reason.NOT_ASKED, why
+
+
+def _unread(found: Summary) -> str:
+    return f"; {found.unknown} could not be looked at" if found.unknown else ""
 
 
 def _enforced(enforced: Enforced, found: Summary) -> ConditionState:
@@ -148,7 +161,7 @@ def _enforced(enforced: Enforced, found: Summary) -> ConditionState:
         return "False", first.reason, message
     if found.failed:
         return _failing(found)
-    return "True", Reason.ENFORCED, f"{found.nodes} node(s) are held"
+    return "True", Reason.ENFORCED, f"{found.compliant} node(s) are held{_unread(found)}"
 
 
 def _only_failing(enforced: Enforced) -> bool:

@@ -134,6 +134,16 @@ CASES = {
             "Reconciling": "True NotAsked",
         },
     ),
+    "some could not be looked at": (
+        view(),
+        Plan(summary=Summary(nodes=3, compliant=2, unknown=1)),
+        {**WELL, "Compliant": "Unknown Unknown"},
+    ),
+    "none could be looked at": (
+        view(),
+        Plan(summary=Summary(nodes=3, unknown=2, gone=1)),
+        {**WELL, "Ready": "False NotAsked", "Compliant": "Unknown Unknown", "Reconciling": "True NotAsked"},
+    ),
     "a change that is not applied yet": (
         view(),
         Plan(summary=Summary(nodes=3, compliant=2, pending=1)),
@@ -253,6 +263,14 @@ ENFORCES = {
         "True Enforced",
         "True Enforced",
         "",
+    ),
+    "some could not be looked at": (
+        *(Enforced(), Summary(nodes=4, compliant=2, unknown=1, skipped=1), "True Enforced", "True Enforced"),
+        "",
+    ),
+    "none could be looked at": (
+        *(Enforced(), Summary(nodes=4, unknown=4), "False NotAsked", "True Enforced"),
+        "Reconciling",
     ),
     "only what was refused is left": (
         Enforced(phase="Changing", left=1, failing=1),

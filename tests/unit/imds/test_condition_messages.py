@@ -28,6 +28,7 @@ ABOUT = "what launches these is not known: AutoScalingGroup/a"
 NOBODY = "spec.selector means no node of the cluster"
 GONE = "none of 3 node(s) is an EC2 instance that can be held; see exceptions"
 NOT_ASKED = "EC2 was not asked, since no node is an instance of it"
+LACKING = "EC2's responses lack all {} instance(s), their options or their tags; see exceptions"
 RIVALS = "spec.options.httpTokens: a, b want different values with equal priority: give one of them another"
 MESSAGES = {
     "sources are as they should be": {
@@ -61,6 +62,17 @@ MESSAGES = {
         "PermissionOK": ALLOW,
         "Compliant": "1 of 3 node(s) could not be looked at",
         "Reconciling": ALLOW,
+    },
+    "some could not be looked at": {
+        **WELL,
+        "Ready": "2 node(s) are looked at; 1 could not be looked at",
+        "Compliant": "1 of 3 node(s) could not be looked at",
+    },
+    "none could be looked at": {
+        **WELL,
+        "Ready": LACKING.format(2),
+        "Compliant": "2 of 3 node(s) could not be looked at",
+        "Reconciling": LACKING.format(2),
     },
     "a change that is not applied yet": {**WELL, "Compliant": "a change of 1 node(s) is not applied yet"},
     "a conflict needs a hand": {
@@ -105,6 +117,8 @@ HELD_BACK = "spec.options.httpTokens is not changed on 1 instance(s): add Tokens
         ("stopped by BreakerOpen", "why", "why"),
         ("busy with Changing", "x", "x"),
         ("all is as it should be", "3 node(s) are held", ""),
+        ("some could not be looked at", "2 node(s) are held; 1 could not be looked at", ""),
+        ("none could be looked at", LACKING.format(4), ""),
         ("only what was refused is left", FAILING, ""),
         ("what was never applied is left", FAILING, ""),
         ("an opening change is not allowed", HELD_BACK, ""),
