@@ -290,7 +290,7 @@ class GroupCanary(ChangedGroup, frozen=True):
 class PassedChange(Wire, frozen=True):
     """A change that passed on the canary of a group. `proved`: with a probe; `expected`: its expected result,
     "" = not recorded; `held`: nodes of the group on which another policy holds `before`, or held it and which
-    were not deleted."""
+    were not deleted; `closed_to_pods`: the canary had hop limit 1 and required tokens afterwards."""
 
     kind: str
     name: str
@@ -301,6 +301,7 @@ class PassedChange(Wire, frozen=True):
     proved: bool = False
     expected: str = ""
     held: int = 0
+    closed_to_pods: bool = False
 
 
 class CanaryStatus(Wire, frozen=True, omit_defaults=False):

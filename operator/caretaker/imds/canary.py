@@ -25,6 +25,7 @@ from caretaker.api.imds import (
     ChangedInstance,
     FieldChange,
     GroupCanary,
+    Options,
     ec2_name,
 )
 from caretaker.api.times import format_time, parse_time
@@ -34,7 +35,7 @@ from caretaker.imds.change_state import BACK, ChangeState, carried, change_state
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, Group
-from caretaker.imds.passed import ToCome, held_by_others, passed_changes, still_wanted
+from caretaker.imds.passed import ToCome, has_passed, held_by_others, passed_changes, still_wanted
 from caretaker.imds.soak import harm, heard, soak, soaked_at, watched_until
 
 _LOST: Final = "was terminated or its Node was deleted after it was sent the change"
@@ -283,7 +284,7 @@ class _Step:
         if old := [one for one in ones if not _is_fresh(one, inputs)]:
             self._found.stale.extend(old)
             return False
-        self._passed |= passed_changes(canary, inputs, self._held)
+        self._passed |= passed_changes(canary, ones, inputs, self._held)
         stood = [msgspec.structs.replace(one, at=self._now) for one in canary.instances]
         self._changed.append(_group(canary, stood))
         return True
@@ -352,12 +353,13 @@ class _Step:
             return False
         if self._inputs.wall < watched_until(one, group.changes, self._inputs):
             return False
-        return not any(self._unproven(group, change) for change in carried(checked, group.changes))
+        return not any(self._unproven(group, change, checked) for change in carried(checked, group.changes))
 
-    def _unproven(self, group: ChangedGroup, change: FieldChange) -> bool:
-        """Whether instances of the group are left to change so, and this has not passed."""
-        key = (group.kind, group.name), change
-        return key not in self._passed and self._is_asked(change) and self._to_come.has(*key)
+    def _unproven(self, group: ChangedGroup, change: FieldChange, checked: CheckedInstance) -> bool:
+        """Whether instances of the group are left to change so, and this has not passed for such a one."""
+        of, has = (group.kind, group.name), checked.observed.options if checked.observed else Options()
+        has_not = not has_passed(self._passed, of, (change,), has)
+        return has_not and self._is_asked(change) and self._to_come.has(of, change)
 
     def _set_back(self, group: ChangedGroup, one: ChangedInstance, checked: CheckedInstance) -> None:
         """It may have a part of the changes left. Whoever closes the breaker may have reverted it before."""

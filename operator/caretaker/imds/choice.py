@@ -16,6 +16,7 @@ from caretaker.api.imds import (
     ChangedInstance,
     FieldChange,
     GroupCanary,
+    PassedChange,
 )
 from caretaker.api.times import format_time
 from caretaker.imds.canary_record import GroupChange, Record, chosen, together
@@ -25,6 +26,7 @@ from caretaker.imds.change_state import BACK, change_state, gave_back
 from caretaker.imds.drift import value
 from caretaker.imds.enforce_input import BATCH, CheckedInstance, EnforceInput, Group
 from caretaker.imds.merge import DesiredOption
+from caretaker.imds.passed import has_passed
 from caretaker.imds.safety_checks import parameters
 
 ASKED: Final = 3  # instances in a dry run
@@ -58,10 +60,13 @@ def covered(cases: Sequence[Case], record: Record, inputs: EnforceInput) -> froz
     return frozenset(
         case.checked.instance
         for case in cases
-        if without
-        or not case.changes
-        or (case.checked.group in groups and all((case.checked.group, one) in passed for one in case.changes))
+        if without or not case.changes or (case.checked.group in groups and _has_passed(case, passed))
     )
+
+
+def _has_passed(case: Case, passed: Mapping[tuple[Group, FieldChange], PassedChange]) -> bool:
+    one = case.checked
+    return one.observed is not None and has_passed(passed, one.group, case.changes, one.observed.options)
 
 
 def able(cases: Sequence[Case], inputs: EnforceInput) -> Mapping[GroupChange, Collection[str]]:

@@ -4,25 +4,45 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from caretaker.api.imds import FieldChange, GroupCanary, PassedChange
+from caretaker.api.imds import FieldChange, GroupCanary, Options, PassedChange
 from caretaker.api.times import format_time
-from caretaker.imds.drift import text
+from caretaker.imds.drift import HOP_LIMIT, TOKENS, closed_to_pods, text
 from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group, Held
 
 Passed = dict[tuple[Group, FieldChange], PassedChange]
 
 
-def passed_changes(canary: GroupCanary, inputs: EnforceInput, held: Held) -> Passed:
-    """Those of a canary that passes now."""
+def passed_changes(
+    canary: GroupCanary, ones: Iterable[CheckedInstance], inputs: EnforceInput, held: Held
+) -> Passed:
+    """Those of a canary that passes now. `ones`: its instances."""
     at, group, proved = format_time(inputs.wall), (canary.kind, canary.name), inputs.proved is not None
     expected = inputs.expect if proved else ""
+    closed = all(one.observed is not None and closed_to_pods(one.observed.options) for one in ones)
     return {
         (group, one): PassedChange(
             *(*group, one.field, one.before, one.after, at, proved, expected),
             held=len(held.get((group, one.field, one.before), ())),
+            closed_to_pods=closed,
         )
         for one in canary.changes
     }
+
+
+def has_passed(
+    passed: Mapping[tuple[Group, FieldChange], PassedChange],
+    group: Group,
+    changes: Sequence[FieldChange],
+    options: Options,
+) -> bool:
+    """Whether the changes have passed for an instance with these options. A lower hop limit is harmless to
+    pods that fall back to IMDSv1, and required tokens are to pods that get IMDSv2: a canary that keeps one of
+    both shows nothing about an instance that loses both."""
+    if any((group, one) not in passed for one in changes):
+        return False
+    if not closed_to_pods(options, changes):
+        return True
+    return all(passed[group, one].closed_to_pods for one in changes if one.field in (HOP_LIMIT, TOKENS))
 
 
 def held_by_others(every: Sequence[CheckedInstance], inputs: EnforceInput) -> Held:

@@ -28,6 +28,7 @@ MINE: Final = PolicyOptions(ME, 100, Options(2, "required"))
 GROUP: Final = ("EKSManagedNodegroup", "a")
 HOP: Final = "httpPutResponseHopLimit"
 RAISE: Final = FieldChange(HOP, "1", "2")
+LOWER: Final = FieldChange(HOP, "2", "1")
 CLOSE: Final = FieldChange("httpTokens", "optional", "required")
 READY_SINCE: Final = WALL - 86_400.0
 
@@ -55,9 +56,9 @@ def found(
     return CheckedInstance(*node, group=group, ready_since=ready_since, provable=provable, cordoned=cordoned)
 
 
-def passed(change: FieldChange, group: Group = GROUP) -> PassedChange:
+def passed(change: FieldChange, group: Group = GROUP, **more: Any) -> PassedChange:
     """As status has it."""
-    return PassedChange(*group, change.field, change.before, change.after, format_time(WALL))
+    return PassedChange(*group, change.field, change.before, change.after, format_time(WALL), **more)
 
 
 def canaries(*groups: GroupCanary, stood: tuple[PassedChange, ...] = ()) -> CanaryStatus:

@@ -24,6 +24,7 @@ from unit.imds.enforcing import (
     GOOD,
     GROUP,
     HOP,
+    LOWER,
     ME,
     RAISE,
     READY_SINCE,
@@ -924,6 +925,37 @@ def test_what_passes_tells_whether_a_probe_proved_it(proved: frozenset[str] | No
     )
     one = made.passed[GROUP, RAISE]
     assert (one.proved, one.expected) == ((True, "PodBlocked") if proved else (False, ""))
+
+
+CLOSED, OPEN_STILL = Options(1, "required"), Options(1, "optional")
+
+
+@pytest.mark.parametrize(
+    ("has", "closed"),
+    [
+        pytest.param([CLOSED], True, id="hop limit 1 and required tokens"),
+        pytest.param([OPEN_STILL], False, id="optional tokens"),
+        pytest.param([CLOSED, OPEN_STILL], False, id="one of two has optional tokens"),
+    ],
+)
+def test_what_passes_tells_whether_its_canary_was_closed_to_pods(has: list[Options], closed: bool) -> None:
+    lowers = PolicyOptions(ME, 100, Options(1))
+    ones = [found(number, options, mine=lowers) for number, options in enumerate(has, 1)]
+    soaks = canary("Soaking", *range(1, len(has) + 1), since=LONG_AGO, changes=(LOWER,))
+    made = stepped(*ones, canary=canaries(soaks), options={HOP: 1})
+    assert made.passed[GROUP, LOWER].closed_to_pods is closed
+
+
+@pytest.mark.parametrize(("closed", "kept"), [(False, ["i-1"]), (True, [])])
+def test_one_that_is_closed_to_pods_is_watched_until_that_has_passed(closed: bool, kept: list[str]) -> None:
+    lowers = PolicyOptions(ME, 100, Options(1))
+    one, left = found(1, CLOSED, mine=lowers), found(2, Options(2, "required"), mine=lowers)
+    given = inputs(
+        canary=canaries(stood=(passed(LOWER, closed_to_pods=closed),)),
+        watched=watched(changed(1, at=LONG_AGO, applied=True), changes=(LOWER,)),
+        options={HOP: 1},
+    )
+    assert instances(step({"i-1": one}, {}, given, every=[one, left])) == kept
 
 
 def test_without_canaries_nothing_is_known() -> None:

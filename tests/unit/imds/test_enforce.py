@@ -20,6 +20,7 @@ from unit.imds.enforcing import (
     GROUP,
     HERE,
     HOP,
+    LOWER,
     ME,
     RAISE,
     WALL,
@@ -385,6 +386,37 @@ def test_one_that_differs_in_more_than_what_has_passed_is_not_changed() -> None:
     for change in (RAISE, CLOSE):
         made = enforce(both, inputs(canary=canaries(stood=(passed(change),))))
         assert (written(made), chosen(made)) == (["i-1"], {GROUP: ["i-1"]})
+
+
+@pytest.mark.parametrize(("closed", "canary"), [(False, {GROUP: ["i-2"]}), (True, {})])
+@pytest.mark.parametrize(
+    ("mine", "change", "keeps", "loses"),
+    [
+        pytest.param(
+            Options(1), LOWER, Options(2, "optional"), Options(2, "required"), id="a lower hop limit"
+        ),
+        pytest.param(
+            *(Options(None, "required"), CLOSE, Options(2, "optional"), Options(1, "optional")),
+            id="required tokens",
+        ),
+    ],
+)
+def test_what_pods_would_lose_all_by_has_passed_only_on_such_a_canary(
+    mine: Options,
+    change: FieldChange,
+    keeps: Options,
+    loses: Options,
+    closed: bool,
+    canary: dict[Group, list[str]],
+) -> None:
+    """Hop limit 1 stops IMDSv2 and required tokens stop IMDSv1. An older version did not record it."""
+    policy = PolicyOptions(ME, 100, mine)
+    every = [found(number, has, mine=policy) for number, has in enumerate((keeps, loses, loses), 1)]
+    stood = canaries(stood=(passed(change, closed_to_pods=closed),))
+    wanted = dict(mine.given())
+    made = enforce(every, inputs(canary=stood, options=wanted, tightening=("HopLimit", "Tokens")))
+    assert chosen(made) == canary
+    assert sorted(written(made)) == (["i-1", "i-2", "i-3"] if closed else ["i-1", "i-2"])
 
 
 @pytest.mark.parametrize(("group", "kept"), [(GROUP, True), (("", ""), True), (OTHER, False)])
