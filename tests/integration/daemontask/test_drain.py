@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -452,10 +453,10 @@ class LateWrite(Action):
     """The API server answers 504, and executes the request later, when the test says so."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[str, Json]] = []
+        self.seen = Queue[tuple[str, Json]]()
 
     async def before(self, exchange: Any) -> None:
-        self.seen.append((exchange.path, json.loads(exchange.body)))
+        self.seen.put((exchange.path, json.loads(exchange.body)))
         exchange.reply = Reply(504, status_body(504, "Timeout", "request did not complete in time"))
 
 
@@ -466,10 +467,9 @@ async def test_a_cordon_that_is_executed_late_is_never_one_too_many(world: World
     async def count() -> int:
         return sum([cordoned(await world.node(name)) for name in names])
 
-    with proxy.fault(Match(verb="patch", resource="nodes", nth=1), late) as rule:
+    with proxy.fault(Match(verb="patch", resource="nodes", nth=1), late):
         await drained(world)
-        await asyncio.to_thread(rule.wait, timeout=TIMEOUT)
-        url, body = late.seen[0]
+        url, body = await asyncio.to_thread(late.seen.get, timeout=TIMEOUT)
         with contextlib.suppress(ApiError):  # it has lost to the operator's second request
             await world.admin.patch(url, body)
         for _ in range(30):
