@@ -14,7 +14,7 @@ from caretaker.api.daemontask import DaemonTask, Spec
 from caretaker.api.names import GROUP
 from caretaker.api.objects import Node, WireMeta
 from caretaker.daemontask.decision import DecisionInput, NodeReport
-from caretaker.daemontask.node_eligibility import EligibilityRules
+from caretaker.daemontask.node_eligibility import TAINT, EligibilityRules
 from caretaker.daemontask.pod_failure_policy import NODE_REBOOT
 from caretaker.daemontask.run_triggers import RETRY, trigger_of
 
@@ -142,7 +142,7 @@ def progress_of(
             done[node.uid] = node.boot_id if reboots else ""
         elif decision.state == "failed":
             failed.add(node.uid)
-        elif decision.state != "excluded":
+        elif decision.state != "excluded" and decision.reason != TAINT:
             unfinished.add(node.uid)
     return Progress(
         identity_of(task.metadata), rules, fault, until, done, frozenset(failed), frozenset(unfinished)

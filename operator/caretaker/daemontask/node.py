@@ -87,6 +87,8 @@ def decide(
         or _recorded(inputs, node, settled)
         or _waiting(inputs, node, eligibility, settled)
     )
+    if decision.state == "excluded" and eligibility.reason == TAINT and _has_failed(inputs, node, settled):
+        decision = replace(decision, state="blocked")  # a Pod of the retry that no node has yet is deleted
     if settled is not None and settled is not entry:  # the record comes first: the next name follows from it
         decision = replace(decision, record=settled, start="", wake=decision.wake or inputs.now)
     if settled is not None and decision.state not in ("excluded", "succeeded", "failed"):

@@ -11,6 +11,7 @@ from caretaker.daemontask.cordon import is_cordoned_by, mark_of
 from caretaker.daemontask.decision import CANARY_SOAKING, DRAINING, NodeReport
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.ledger import Entry
+from caretaker.daemontask.node_eligibility import TAINT
 from caretaker.daemontask.node_health import UNWELL
 from caretaker.daemontask.run_triggers import NO_PODS
 from caretaker.daemontask.snapshot import Snapshot
@@ -76,12 +77,15 @@ def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) 
         return True
     if decision.state == "succeeded":
         return not decision.slot or decision.reason == CANARY_SOAKING
-    if drain.on_failure == "KeepCordoned" and (_has_failed(entry) or decision.failing):
+    broke = entry is not None and entry.result == "Succeeded" and decision.failing
+    if drain.on_failure == "KeepCordoned" and (broke or _has_failed(entry)):
         return False  # only a success shows that the node is whole
     # Of a node that waits for another task, that task may have to run there first.
     ended = decision.state == "failed" or decision.overdue or decision.reason == Reason.AWAITING_DEPENDENCY
     if ended or hold or snapshot.cordons.denied or (gated and not decision.failing):
         return True
-    # One that is NotReady or unhealthy for long has not begun: it gives its slot back.
+    # One that is NotReady or unhealthy for long has not begun: it gives its slot back. So does one with a
+    # taint on which the run has failed, after the progress deadline.
     late = decision.since + snapshot.task.spec.progress_deadline_seconds
-    return decision.reason in UNWELL and decision.since > 0 and late <= snapshot.now
+    unwell = decision.reason in UNWELL and decision.since > 0 and late <= snapshot.now
+    return unwell or (decision.reason == TAINT and not decision.slot)

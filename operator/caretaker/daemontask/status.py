@@ -30,6 +30,7 @@ from caretaker.daemontask.decision import POD_REFUSED, NodeReport
 from caretaker.daemontask.events import noted
 from caretaker.daemontask.intents import pod_of
 from caretaker.daemontask.losses import done, wanted_run
+from caretaker.daemontask.node_eligibility import TAINT
 from caretaker.daemontask.node_health import UNWELL
 from caretaker.daemontask.plan import Plan
 from caretaker.daemontask.rollout import waiting_since
@@ -202,7 +203,7 @@ def _is_finished(inputs: StatusInput) -> bool:
 def _is_away(report: NodeReport, began: float, late: float) -> bool:
     """Whether a blocked node is no more part of the rollout: cordoned, or kept from it since `late`."""
     decision, entry = report.decision, report.entry
-    if decision.slot or decision.reason in ("Cordoned", "NodeDeleting"):
+    if decision.slot or decision.reason in ("Cordoned", "NodeDeleting", TAINT):
         return not decision.slot
     rejected = entry is not None and entry.rejections and decision.reason == entry.reason
     if not rejected and decision.reason not in (*UNWELL, POD_REFUSED):

@@ -284,7 +284,7 @@ class _Step:
         if old := [one for one in ones if not _is_fresh(one, inputs)]:
             self._found.stale.extend(old)
             return False
-        self._passed |= passed_changes(canary, ones, inputs, self._held)
+        self._passed |= passed_changes(canary, ones, inputs, self._held, self._passed)
         stood = [msgspec.structs.replace(one, at=self._now) for one in canary.instances]
         self._changed.append(_group(canary, stood))
         return True

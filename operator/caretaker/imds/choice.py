@@ -70,9 +70,11 @@ def _has_passed(case: Case, passed: Mapping[tuple[Group, FieldChange], PassedCha
 
 
 def able(cases: Sequence[Case], inputs: EnforceInput) -> Mapping[GroupChange, Collection[str]]:
-    """Instances that may join the canary of their group. One whose change failed is not waited for, and none
-    is when status has no room for as many canaries as the spec now asks for."""
-    canaries = inputs.canary.groups if inputs.canary is not None else ()
+    """Instances that may join the canary of their group. One whose change failed is not waited for, nor one
+    whose changes have passed; and none is when status has no room for as many canaries as the spec now asks
+    for."""
+    canaries, before = (inputs.canary.groups, inputs.canary.passed) if inputs.canary is not None else ((), ())
+    passed = {((one.kind, one.name), FieldChange(one.field, one.before, one.after)): one for one in before}
     running = sum(one.phase != "Failed" for one in canaries)
     if running * inputs.canary_instances > MAX_CANARIES:
         return {}
@@ -84,6 +86,7 @@ def able(cases: Sequence[Case], inputs: EnforceInput) -> Mapping[GroupChange, Co
             and case.fit
             and not case.attempt.failures
             and not case.attempt.fighting
+            and not _has_passed(case, passed)
         ):
             groups.setdefault((case.checked.group, case.changes), set()).add(case.checked.instance)
     return groups

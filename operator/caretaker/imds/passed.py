@@ -13,9 +13,13 @@ Passed = dict[tuple[Group, FieldChange], PassedChange]
 
 
 def passed_changes(
-    canary: GroupCanary, ones: Iterable[CheckedInstance], inputs: EnforceInput, held: Held
+    canary: GroupCanary,
+    ones: Iterable[CheckedInstance],
+    inputs: EnforceInput,
+    held: Held,
+    before: Mapping[tuple[Group, FieldChange], PassedChange],
 ) -> Passed:
-    """Those of a canary that passes now. `ones`: its instances."""
+    """Those of a canary that passes now. `ones`: its instances; `before`: what has passed."""
     at, group, proved = format_time(inputs.wall), (canary.kind, canary.name), inputs.proved is not None
     expected = inputs.expect if proved else ""
     closed = all(one.observed is not None and closed_to_pods(one.observed.options) for one in ones)
@@ -23,7 +27,7 @@ def passed_changes(
         (group, one): PassedChange(
             *(*group, one.field, one.before, one.after, at, proved, expected),
             held=len(held.get((group, one.field, one.before), ())),
-            closed_to_pods=closed,
+            closed_to_pods=closed or ((group, one) in before and before[group, one].closed_to_pods),
         )
         for one in canary.changes
     }

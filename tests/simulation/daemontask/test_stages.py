@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from caretaker.api import names
 from caretaker.api.daemontask import Canary, Drain, FailurePolicy, Status
+from caretaker.api.objects import Taint
 from caretaker.api.times import format_time, parse_time
 from caretaker.cli.daemontask.plan import _summary
 from caretaker.cli.resume import stamp_of
@@ -142,6 +143,20 @@ def test_a_failed_rollout_is_not_over_because_all_other_nodes_are_away(
             rollout.let_pass(5)
     assert first in rollout.hit
     assert len(rollout.hit) == reach
+
+
+def test_a_tainted_node_that_failed_before_a_resume_keeps_no_rollout_from_its_end() -> None:
+    rollout = Staged(
+        bad=frozenset({"n000"}), backoff_limit=3, parallelism=20, failure_policy=FailurePolicy(0, "Pause")
+    )
+    rollout.roll_on(5)
+    tainted = (Taint("example.com/broken", "NoSchedule"),)
+    rollout.nodes["n000"] = msgspec.structs.replace(rollout.nodes["n000"], taints=tainted)
+    rollout.roll_on(2000)
+    assert (rollout.ready, rollout.status.finished_rollout) == ("Paused", "")
+    rollout.annotations[names.RESUME_AT] = format_time(rollout.now)
+    rollout.roll_on(60)
+    assert rollout.status.finished_rollout
 
 
 @pytest.mark.parametrize("reruns", [("TemplateChange",), ("TemplateChange", "NodeReboot")])

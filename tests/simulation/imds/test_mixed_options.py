@@ -95,6 +95,22 @@ def test_those_that_would_have_both_have_a_canary_of_their_own_and_then_all_foll
     assert [one.closed_to_pods for one in status.passed] == [True]
 
 
+def test_others_that_keep_joining_hold_up_no_canary_that_they_do_not_belong_to(mixed: Mixed) -> None:
+    """They follow the canary of before; each that joined would have begun its soak anew."""
+    world, ones, others = mixed(harmful=False, size=2)
+    open_still, shut = (world.instance_of(of[0]).launched for of in (ones, others))
+    for other in others:
+        world.remove(other)
+    world.run(SOAKED)
+    world.join(A, options=shut)
+    for _ in range(12):
+        world.run(300.0)
+        world.join(A, options=open_still)
+    status = world.cluster.status("p").canary
+    assert status is not None
+    assert [one.closed_to_pods for one in status.passed] == [True]
+
+
 def test_a_pass_with_both_counts_for_all_that_join(mixed: Mixed) -> None:
     world, ones, others = mixed(harmful=False)
     world.run(3 * SOAKED)

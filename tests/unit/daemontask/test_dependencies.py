@@ -478,6 +478,13 @@ def test_a_circle_is_found_from_each_task_of_it(edges: dict[str, str], expected:
     assert list(found) == expected.split()
 
 
+def test_a_node_that_failed_and_has_a_taint_keeps_no_other_task_waiting() -> None:
+    tainted = node("a", taints=(taint("gpu"),))
+    of = planned(task(), [tainted], [], {"a": entry(tainted, "Retry", attempts=1)}, awaited=True).progress
+    assert of is not None
+    assert of.unfinished == frozenset()
+
+
 def test_a_long_circle_is_cut() -> None:
     way = tuple("abcdefghijka")
     assert Dependencies(circle=(*way[:7], "a")).circle_words == "a -> b -> c -> d -> e -> f -> g -> a"

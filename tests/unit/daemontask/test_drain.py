@@ -639,6 +639,18 @@ def test_nodes_that_have_failed_an_attempt_stay_cordoned_and_one_at_a_time_is_dr
     assert len(made.drained) == 1, "the others begin anew when they have a slot"
 
 
+@pytest.mark.parametrize(("ago", "given_back"), [(1799, []), (1801, ["a"])])
+def test_a_node_with_a_taint_keeps_its_cordon_for_the_progress_deadline(
+    ago: int, given_back: list[str]
+) -> None:
+    """Its run has failed. For longer it would keep the slot from the others."""
+    tainted = msgspec.structs.replace(A, taints=(taint("example.com/broken"),))
+    failed_once = {"a": entry(A, "Retry", attempts=1, finished_at=int(NOW - ago))}
+    spec = {**DRAIN, "drain": Drain(on_failure="Uncordon")}
+    made = planned(task(**spec), [tainted, node("b")], [], failed_once)
+    assert [of.name for of in made.releases] == given_back
+
+
 # ---------------------------------------------------------------- the clock over ticks
 
 

@@ -407,6 +407,8 @@ def test_a_taint_takes_no_failure_out_of_the_rollout(effect: str, failed: dict[s
     assert result.rollout.gated
     assert started(result) == []
     assert result.nodes.counts["excluded"] == 0
+    retry = pod(tainted, 2, phase="Pending", node_name="")
+    assert planned(held, [tainted, B], [retry], {"a": entry(A, **failed)}).rollout.gated, "no node has it yet"
     earlier = {"a": msgspec.structs.replace(entry(A, **failed), revision="earlier")}
     assert started(planned(held, [tainted, B], [], earlier)) == ["b"], "of another template"
 
