@@ -651,6 +651,22 @@ def test_a_node_with_a_taint_keeps_its_cordon_for_the_progress_deadline(
     assert [of.name for of in made.releases] == given_back
 
 
+def test_a_node_that_broke_after_its_success_and_rebooted_stays_cordoned() -> None:
+    """onFailure: KeepCordoned. Only a success shows that the node is whole."""
+    broken = msgspec.structs.replace(A, ready=False, ready_since=NOW - 9000, boot_id="another")
+    done = {"a": entry(A, finished_at=int(NOW - 9100), failing_since=int(NOW - 9000))}
+    of = task(**DRAIN, rerun_on=("NodeReboot",), min_success_seconds=300)
+    assert planned(of, [broken, node("b")], [], done).releases == ()
+
+
+def test_a_node_that_its_run_has_halted_is_given_back_after_the_progress_deadline() -> None:
+    """No attempt has failed there: the Pod was disrupted."""
+    halted = msgspec.structs.replace(A, ready=False, ready_since=NOW - 1900)
+    disrupted = {"a": entry(A, "Retry", disruptions=1, finished_at=int(NOW - 1950))}
+    made = planned(task(**DRAIN), [halted, node("b")], [], disrupted)
+    assert [of.name for of in made.releases] == ["a"]
+
+
 # ---------------------------------------------------------------- the clock over ticks
 
 

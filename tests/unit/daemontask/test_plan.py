@@ -376,6 +376,10 @@ def test_a_node_that_reboots_while_it_is_watched_keeps_its_slot_for_the_run_that
     one, canary = task(parallelism=1, **REBOOTED), task(canary=Canary(1), **REBOOTED)
     for of in (one, canary):
         assert started(planned(of, nodes, [], done)) == [watched.name]
+    (other,) = (one for one in (A, B) if one is not watched)
+    beside = done | {other.name: entry(other, "Retry", attempts=1, finished_at=int(NOW - 1))}
+    two = task(canary=Canary(2), **REBOOTED)
+    assert started(planned(two, nodes, [], beside)) == [watched.name], "it has begun before the other failed"
     later = {watched.name: entry(watched, finished_at=int(NOW - 400))}
     assert not planned(one, nodes, [], later).nodes.holders, "not watched any more"
 

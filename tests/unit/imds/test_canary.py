@@ -946,6 +946,16 @@ def test_what_passes_tells_whether_its_canary_was_closed_to_pods(has: list[Optio
     assert made.passed[GROUP, LOWER].closed_to_pods is closed
 
 
+def test_a_later_canary_that_keeps_a_way_to_imds_takes_no_pass_back() -> None:
+    """It needed a canary for another option."""
+    soaks = canary("Soaking", 1, since=LONG_AGO, changes=(LOWER,))
+    stood = passed(LOWER, closed_to_pods=True)
+    one = found(1, OPEN_STILL, mine=PolicyOptions(ME, 100, Options(1)))
+    left = found(2, Options(2, "required"), mine=PolicyOptions(ME, 100, Options(1)))
+    made = stepped(one, left, canary=canaries(soaks, stood=(stood,)), options={HOP: 1})
+    assert made.passed[GROUP, LOWER].closed_to_pods
+
+
 @pytest.mark.parametrize(("closed", "kept"), [(False, ["i-1"]), (True, [])])
 def test_one_that_is_closed_to_pods_is_watched_until_that_has_passed(closed: bool, kept: list[str]) -> None:
     lowers = PolicyOptions(ME, 100, Options(1))
