@@ -4,6 +4,8 @@ Pure: (spec, nodes desired, moment) -> Allowance. A budget without a schedule is
 schedule for its duration after each tick; of those that are active the smallest counts. Karpenter's rules.
 """
 
+import math
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -59,23 +61,43 @@ def held_words(budget: Allowance, waiting: int, outdated: int) -> str:
     return "; ".join([allowed_words(budget), *held])
 
 
+class _Windows:
+    """The windows of one schedule. The latest answer is kept until that window is over: rare ticks take
+    milliseconds to find, and every pass asks."""
+
+    def __init__(self, schedule: str, duration: str, zone: str) -> None:
+        self._ticks = cron_calendar.read(schedule, zone)
+        self._length = durations.seconds(duration)
+        self._asked, self._begins, self._ends = math.inf, 0.0, 0.0
+
+    def at(self, now: float) -> tuple[float, float]:
+        """(when it began or begins, when it ends or 0) of the window that is open, else of the next."""
+        if not self._asked <= now < self._begins + self._length:
+            self._asked, (self._begins, self._ends) = now, self._find(now)
+        return self._begins, self._ends
+
+    def _find(self, now: float) -> tuple[float, float]:
+        begins = self._ticks.last(now)
+        if begins + self._length <= now:
+            begins = self._ticks.after(now)
+        tick = begins
+        for _ in range(_CHAIN):
+            following = self._ticks.after(tick)
+            if following > tick + self._length:
+                return begins, tick + self._length
+            if following > now + _FORESIGHT:
+                break
+            tick = following
+        return begins, 0.0
+
+
+_windows: Final = lru_cache(maxsize=1024)(_Windows)
+
+
 def _window(budget: Budget, zone: str, now: float) -> tuple[float, float]:
-    """(when it began or begins, when it ends or 0) of the window that is open, else of the next."""
     if budget.schedule is None or budget.duration is None:
         return 0.0, 0.0
-    ticks, length = cron_calendar.read(budget.schedule, zone), durations.seconds(budget.duration)
-    begins = ticks.last(now)
-    if begins + length <= now:
-        begins = ticks.after(now)
-    tick = begins
-    for _ in range(_CHAIN):
-        following = ticks.after(tick)
-        if following > tick + length:
-            return begins, tick + length
-        if following > now + _FORESIGHT:  # rare ticks take long to find
-            break
-        tick = following
-    return begins, 0.0
+    return _windows(budget.schedule, budget.duration, zone).at(now)
 
 
 def _number(nodes: int | str) -> int | str:

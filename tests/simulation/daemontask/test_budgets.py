@@ -1,5 +1,6 @@
 """What budgets allow at which time, and until when; what a rollout makes of it."""
 
+import random
 from typing import Any
 
 import pytest
@@ -193,6 +194,27 @@ def test_allowance(
     found = allowance(spec, 21, parse_time(now) or 0)
     reported = [format_time(at) if at else "" for at in (found.until, found.budget_boundary)]
     assert (found.nodes, *reported) == (nodes, until, budget_boundary)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "duration"),
+    [
+        pytest.param("0 9 * * 1-5", "8h", id="windows apart"),
+        pytest.param("0 9,10,11 * * *", "1h", id="windows that follow at once"),
+        pytest.param("0 * * * *", "90m", id="windows without an end"),
+        pytest.param("*/7 * * * *", "6m59s", id="windows that end a second before the next"),
+    ],
+)
+def test_an_allowance_does_not_depend_on_the_moments_asked_before(schedule: str, duration: str) -> None:
+    first, seed = parse_time("2026-03-27T00:00:00Z") or 0.0, f"{schedule} {duration}"
+    rng = random.Random(seed)
+    moments = [first + rng.choice((0, 1, 599, 3600, 86399)) * rng.randrange(72) for _ in range(200)]
+    for count, now in enumerate([*sorted(moments), *reversed(moments), *moments]):
+        spec, fresh = (
+            Spec(template={}, budgets=(Budget(0, schedule + spaces, duration),), time_zone="Europe/Berlin")
+            for spaces in ("", " " * (1 + count))  # the spaces make it a schedule that nobody asked for
+        )
+        assert allowance(spec, 21, now) == allowance(fresh, 21, now), (now, seed)
 
 
 A, B, C = node("a"), node("b"), node("c")
