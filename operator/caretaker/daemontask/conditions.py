@@ -206,6 +206,8 @@ def _awaiting(inputs: StatusInput) -> ConditionState | None:
 def _complete(inputs: StatusInput) -> ConditionState | None:
     if not inputs.complete:
         return None
+    if inputs.blocked == inputs.desired:  # since the rollout, as after all nodes were replaced
+        return "True", Reason.RUNNING, _every_node_is_blocked(inputs)
     reason = Reason.RUNNING if inputs.active or inputs.pending else Reason.SUCCEEDED
     return "True", reason, progress(inputs)
 
@@ -217,7 +219,11 @@ def _ordered(inputs: StatusInput) -> ConditionState | None:
 def _all_blocked(inputs: StatusInput) -> ConditionState | None:
     if inputs.blocked < inputs.desired:
         return None
-    return "False", Reason.NODES_BLOCKED, f"every node is blocked; {progress(inputs)}"
+    return "False", Reason.NODES_BLOCKED, _every_node_is_blocked(inputs)
+
+
+def _every_node_is_blocked(inputs: StatusInput) -> str:
+    return f"every node is blocked; {progress(inputs)}"
 
 
 def _rolling(inputs: StatusInput) -> ConditionState | None:

@@ -63,6 +63,12 @@ CASES: Final[dict[str, tuple[Snapshot, Outcome, str, dict[str, str]]]] = {
         "NodesBlocked",
         {"Reconciling": "RollingOut"},
     ),
+    "all blocked after the rollout have not succeeded": (
+        snapshot(task(status=done()), [NOT_READY]),
+        WELL,
+        "Running",
+        {},
+    ),
     "exhausted retries stall, or GitOps waits for ever": (
         snapshot(task(), [A, B], entries={"a": entry(A), "b": entry(B, "Failed", reason="Error")}),
         WELL,

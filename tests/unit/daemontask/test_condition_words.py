@@ -22,6 +22,11 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
         "0 of 1 nodes succeeded, 1 blocked",
         "",
     ),
+    "all blocked after the rollout have not succeeded": (
+        "every node is blocked; 0 of 1 nodes succeeded, 1 blocked",
+        "0 of 1 nodes succeeded, 1 blocked",
+        "",
+    ),
     "exhausted retries stall, or GitOps waits for ever": (
         "1 of 2 nodes succeeded, 1 failed (first b: Error)",
         SAME,
