@@ -87,7 +87,7 @@ def decide(
         or _recorded(inputs, node, settled)
         or _waiting(inputs, node, eligibility, settled)
     )
-    if decision.state == "excluded" and eligibility.reason == TAINT and _has_failed(inputs, node, settled):
+    if decision.state == "excluded" and eligibility.reason == TAINT and _run_failed(inputs, node, settled):
         decision = replace(decision, state="blocked")  # a Pod of the retry that no node has yet is deleted
     if settled is not None and settled is not entry:  # the record comes first: the next name follows from it
         decision = replace(decision, record=settled, start="", wake=decision.wake or inputs.now)
@@ -172,12 +172,12 @@ def _excluded(
 ) -> Decision | None:
     """A node that the task is not for. A taint takes no failure out of the rollout: the run may be its
     cause."""
-    if eligibility.kind != "excluded" or (eligibility.reason == TAINT and _has_failed(inputs, node, entry)):
+    if eligibility.kind != "excluded" or (eligibility.reason == TAINT and _run_failed(inputs, node, entry)):
         return None
     return Decision("excluded", eligibility.reason, eligibility.message)
 
 
-def _has_failed(inputs: DecisionInput, node: Node, entry: Entry | None) -> bool:
+def _run_failed(inputs: DecisionInput, node: Node, entry: Entry | None) -> bool:
     """Whether the run that is wanted has failed there, or has broken the node after its success."""
     if entry is None:
         return False
@@ -251,7 +251,7 @@ def _recorded(inputs: DecisionInput, node: Node, entry: Entry | None) -> Decisio
 def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry: Entry | None) -> Decision:
     """A node that needs a run and has no live Pod. A Pod beyond the entry's seq is recorded before anything
     starts, so the next seq follows from the entry alone."""
-    if eligibility.kind == "held" and not _has_failed(inputs, node, entry):
+    if eligibility.kind == "held" and not _run_failed(inputs, node, entry):
         return Decision("excluded", eligibility.reason, eligibility.message)
     trigger, nonce = trigger_of(inputs, node, entry), nonce_of(inputs, node, entry)
     again = entry if entry is not None and is_retry(inputs, entry, trigger) else None
@@ -286,7 +286,7 @@ def _waiting(inputs: DecisionInput, node: Node, eligibility: Eligibility, entry:
         nonce=nonce,
     )
     if node.uid in inputs.held:
-        ready = _kept_out(inputs, node, ready)
+        ready = _kept_out(inputs, node, rebooted(inputs, node, entry, ready) if entry else ready)
     return drained_first(inputs, node, ready, entry) if node.cordon and ready.start else ready
 
 

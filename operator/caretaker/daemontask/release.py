@@ -56,13 +56,15 @@ def _has_begun(snapshot: Snapshot, entry: Entry | None) -> bool:
     drain = snapshot.task.spec.drain
     if entry is None or entry.result == "Succeeded":
         return entry is not None and is_open(entry)
-    if is_open(entry) or (drain is not None and drain.on_failure == "KeepCordoned" and _has_failed(entry)):
+    if is_open(entry) or (
+        drain is not None and drain.on_failure == "KeepCordoned" and _attempt_failed(entry)
+    ):
         return True
     again = entry.result == "Retry" and entry.revision == snapshot.revision
     return again and entry.attempts + entry.disruptions > 0
 
 
-def _has_failed(entry: Entry | None) -> bool:
+def _attempt_failed(entry: Entry | None) -> bool:
     return entry is not None and (
         entry.result == "Failed" or (entry.result == "Retry" and entry.attempts > 0)
     )
@@ -78,7 +80,7 @@ def _is_over(snapshot: Snapshot, report: NodeReport, hold: str, *, gated: bool) 
     if decision.state == "succeeded":
         return not decision.slot or decision.reason == CANARY_SOAKING
     broke = entry is not None and entry.result == "Succeeded" and decision.failing
-    if drain.on_failure == "KeepCordoned" and (broke or _has_failed(entry)):
+    if drain.on_failure == "KeepCordoned" and (broke or _attempt_failed(entry)):
         return False  # only a success shows that the node is whole
     # Of a node that waits for another task, that task may have to run there first.
     ended = decision.state == "failed" or decision.overdue or decision.reason == Reason.AWAITING_DEPENDENCY

@@ -21,6 +21,7 @@ from caretaker.daemontask.budgets import Allowance, allowance
 from caretaker.daemontask.decision import (
     BACKOFF,
     CORDONED,
+    POD_REFUSED,
     PREDECESSOR_TERMINATING,
     QUEUED,
     STARTING,
@@ -30,7 +31,7 @@ from caretaker.daemontask.decision import (
     PodsByNode,
 )
 
-_RETRYING: Final = (BACKOFF, QUEUED, Reason.AWAITING_DEPENDENCY, Reason.HELD_BY_GROUP)
+_RETRYING: Final = (BACKOFF, QUEUED, POD_REFUSED, Reason.AWAITING_DEPENDENCY, Reason.HELD_BY_GROUP)
 RUNNING: Final = "Running"
 # Reasons of an active node in the ordinary course of its run.
 _ORDINARY: Final = frozenset((*STARTING, "Scheduling", "Starting", RUNNING))
@@ -121,8 +122,8 @@ def paced(assignment: SlotAssignment, allowed: int | None) -> tuple[SlotAssignme
 
 
 def is_idle(report: NodeReport) -> bool:
-    """Whether the node waits for its next attempt: in its backoff, or after its kubelet rejected the last; or
-    is drained."""
+    """Whether the node waits for its next attempt: in its backoff, after the API server refused its Pod, or
+    after its kubelet rejected the last one; or is drained."""
     entry, decision = report.entry, report.decision
     if decision.cordoned and decision.start:
         return True

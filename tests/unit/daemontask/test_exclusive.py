@@ -128,6 +128,14 @@ def test_what_a_task_holds(of: Snapshot, held: dict[str, bool]) -> None:
     assert dict(result.holding.nodes) == held
 
 
+def test_a_node_that_rebooted_while_it_was_watched_goes_before_an_offer_of_it() -> None:
+    """The other task waits for its slot: neither would begin."""
+    of = task(exclusive=KERNEL, min_success_seconds=600, rerun_on=("TemplateChange", "NodeReboot"))
+    view = GroupView(held={A.uid: Hold("other", always=False)})
+    done = {"a": entry(A, finished_at=int(NOW - 60))}
+    assert started(planned(of, [replace(A, boot_id="another")], [], done, exclusion=view)) == ["a"]
+
+
 def test_a_node_that_waits_holds_no_slot_and_says_for_whom() -> None:
     view = GroupView(held={A.uid: Hold("other", always=True)})
     result = planned(task(exclusive=KERNEL, parallelism=1), [A, B], exclusion=view)

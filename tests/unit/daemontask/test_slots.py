@@ -459,6 +459,20 @@ def test_a_refused_node_waits_for_its_own_backoff_and_for_that_of_its_run() -> N
     assert (started(found), found.wake) == (["b"], NOW + 9)
 
 
+@pytest.mark.parametrize(("until", "starts"), [(NOW + 5, []), (NOW, ["a"])])
+def test_a_refused_node_that_rebooted_while_it_was_watched_is_tried_in_its_own_slot(
+    until: float, starts: list[str]
+) -> None:
+    """With parallelism 1 it holds the only slot."""
+    of = task(parallelism=1, min_success_seconds=600, rerun_on=("TemplateChange", "NodeReboot"))
+    done = {"a": entry(A, finished_at=int(NOW - 60))}
+    refused = {A.uid: RefusedPod("no", NOW - 9, until)}
+    rebooted = msgspec.structs.replace(A, boot_id="another")
+    found = plan(snapshot(of, [rebooted, B], [], done, refused=refused))
+    assert started(found) == starts
+    assert [report.node.name for report in found.nodes.holders] == ["a"]
+
+
 @pytest.mark.parametrize(("until", "starts", "wake"), [(NOW + 5, 0, NOW + 5), (NOW, 1, 0.0)])
 def test_while_all_pods_are_refused_nothing_starts_and_then_one(
     until: float, starts: int, wake: float
