@@ -3,6 +3,7 @@
 Exits 1 when a target is missed, after all benches have run; 2 for an unknown name; 130 when interrupted.
 """
 
+import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
@@ -26,12 +27,16 @@ BENCHES: Final[dict[str, Callable[[], Coroutine[Any, Any, list[figures.Figure]]]
 }
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run the named benches, all without names."""
+    parser = argparse.ArgumentParser(
+        prog="bench", description=__doc__, epilog=f"there are: {', '.join(BENCHES)}"
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    names = parser.parse_args(arguments).names
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
-        print(f"no bench named {', '.join(unknown)}; there are: {', '.join(BENCHES)}", file=sys.stderr)
-        return 2
+        parser.error(f"no bench named {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
     missed: list[str] = []
     for name in names or BENCHES:
         print(f"== {name}: {figures.machine()}", flush=True)
@@ -44,9 +49,9 @@ def main(names: list[str]) -> int:
     return 1 if missed else 0
 
 
-def run(names: list[str]) -> int:
+def run(arguments: list[str]) -> int:
     """main(), which leaves nothing running when it is interrupted."""
-    return ending.run(lambda: main(names))
+    return ending.run(lambda: main(arguments))
 
 
 if __name__ == "__main__":
