@@ -81,6 +81,10 @@ class Bulk:
         refilled."""
         return self._data.take(now, size)
 
+    def has_spare_data(self, now: float) -> bool:
+        """Whether data may be read that is known already. The other half is for data that is not."""
+        return self._data.free(now) > BYTES.burst / 2
+
     def full(self, now: float) -> bool:
         """Whether nothing would be lost by forgetting it."""
         return all(bucket.full(now) for bucket in (self._pods, self._passes, self._data))

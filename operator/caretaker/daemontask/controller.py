@@ -164,8 +164,8 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
 
     async def recheck(self, snapshot: Snapshot, plan: Plan) -> Snapshot | None:
         """Quorum reads of the ledger of the nodes that are to start, of the nodes that the ledger knows
-        otherwise than the store, and of Pods that are about to be given up or may live on: a stale view of
-        any of them must start, record and delete nothing."""
+        otherwise than the store, of Pods that are about to be given up or may live on, and of the data: a
+        stale view of any of them must start, record and delete nothing."""
         meta, ledger, state = snapshot.task.metadata, snapshot.ledger, self._state(snapshot)
         doubts = doubtful(snapshot.task.spec, snapshot.nodes, ledger, plan)
         # The belief of the plan, kept before the first await: the store may be newer afterwards.
@@ -183,6 +183,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         if begin or plan.launch.replaced:
             order, others = self._watched.order, snapshot.dependencies
             seen &= await are_current(self._client, order, _key(snapshot), others)
+            seen &= await self._data.is_current(snapshot.task, state.spec.data, state.bulk)
         if known and seen and gone:
             for uid in unsure:
                 state.creation.unsure.pop(uid, None)

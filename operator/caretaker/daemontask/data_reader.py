@@ -35,6 +35,7 @@ from caretaker.runtime.tasks import YieldingLock
 logger = logging.getLogger(__name__)
 
 DATA_SECONDS: Final = 30.0  # between two reads of a task
+FRESH_SECONDS: Final = 1.0  # between two reads of one that starts runs
 # For so long a pass may wait for the turn of the first read: no end of a run is recorded meanwhile.
 TURN_SECONDS: Final = 30.0
 # Bytes that count at least: of a read of one object, and of the hash.
@@ -93,12 +94,18 @@ class DataReader:
                 raise Postponed(wait)
             cache.last, cache.due = cache.last if known else _without(task, cache, _WAITING), now + wait
             return cache.last
-        try:
-            await self._refresh(task, cache, bulk, known=known)
-        except DataUnavailableError as error:
-            cache.last = _without(task, cache, str(error))
-        cache.due, cache.turn = now + DATA_SECONDS, None
+        await self._update(task, cache, bulk, known=known)
         return cache.last
+
+    async def is_current(self, task: DaemonTask, cache: DataCache, bulk: Bulk) -> bool:
+        """Whether the data of a task whose data is known is as last read: FRESH_SECONDS ago at most, or as
+        read() has it while its namespace has used up half of `bulk`. Raises ApiError as read() does."""
+        now, before = time.monotonic(), cache.last
+        if not task.spec.data_refs or now < cache.read + FRESH_SECONDS or not bulk.has_spare_data(now):
+            return True
+        bulk.take_data(len(task.spec.data_refs) * READ, now)
+        await self._update(task, cache, bulk, known=True)
+        return (cache.last.part, cache.last.fault) == (before.part, before.fault)
 
     async def fetch(self, task: DaemonTask, bulk: Bulk | None = None) -> ReferencedData:
         """The data of the task now. Raises DataUnavailableError, and ApiError as read() does."""
@@ -123,6 +130,14 @@ class DataReader:
         elif now >= cache.turn:
             cache.turn = now + bulk.take_data(0, now)
         return max(cache.turn - now, 0.0)
+
+    async def _update(self, task: DaemonTask, cache: DataCache, bulk: Bulk, *, known: bool) -> None:
+        now = time.monotonic()
+        try:
+            await self._refresh(task, cache, bulk, known=known)
+        except DataUnavailableError as error:
+            cache.last = _without(task, cache, str(error))
+        cache.read, cache.due, cache.turn = now, now + DATA_SECONDS, None
 
     async def _refresh(self, task: DaemonTask, cache: DataCache, bulk: Bulk, *, known: bool) -> None:
         """Bring cache.last up to date. Data that is known outlasts an error of one object: a Secret whose

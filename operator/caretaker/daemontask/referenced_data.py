@@ -49,13 +49,15 @@ class DataCache(msgspec.Struct):
     """The data of a task, as a process keeps it.
 
     last  as last read
-    due   time.monotonic() from which it is read again
+    read  time.monotonic() of that
+    due   likewise, from which it is read again
     turn  likewise, when the bytes that the namespace has used are refilled for the next read; None: no read
           has asked for a turn
     asked likewise, when the read that waits has asked for its first turn
     """
 
     last: ReferencedData = ReferencedData()
+    read: float = -math.inf
     due: float = -math.inf
     turn: float | None = None
     asked: float = 0.0

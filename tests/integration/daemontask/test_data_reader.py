@@ -11,7 +11,7 @@ from aiohttp import web
 
 from caretaker.api.daemontask import DaemonTask, DataRef, Status
 from caretaker.daemontask import data_reader
-from caretaker.daemontask.bulk import Bulk
+from caretaker.daemontask.bulk import BYTES, Bulk
 from caretaker.daemontask.data_reader import DataReader
 from caretaker.daemontask.referenced_data import DataCache, ReferencedData
 from caretaker.kube.client import KubeClient
@@ -93,6 +93,39 @@ async def test_an_object_is_read_whole_only_after_its_metadata_has_changed(
     assert (labelled.part, labelled.versions != first.versions) == (first.part, True)
     serve(api, f"{MAPS}/sysctl", "4", a="c")
     assert (await reader.read(of, cache, bulk)).part != first.part
+
+
+async def test_before_a_start_the_metadata_is_read_again_while_half_of_the_bytes_are_left(
+    api: FakeApiServer, reader: DataReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, bulk, of = DataCache(), full(), refers(MAP)
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    await reader.read(of, cache, bulk)
+    assert await reader.is_current(of, cache, bulk)
+    assert asked(api) == [("sysctl", True)], "it has just been read"
+    monkeypatch.setattr(data_reader, "FRESH_SECONDS", 0.0)
+    assert await reader.is_current(of, cache, bulk)
+    assert asked(api) == [("sysctl", False)]
+    bulk.take_data(BYTES.burst // 2, time.monotonic())
+    serve(api, f"{MAPS}/sysctl", "2", a="c")
+    assert await reader.is_current(of, cache, bulk)
+    assert asked(api) == []
+    assert not await reader.is_current(of, cache, full())
+    assert await reader.is_current(of, cache, full()), "the plan has been made anew"
+
+
+async def test_before_a_start_an_object_that_is_gone_is_a_fault_and_one_that_cannot_be_read_is_none(
+    api: FakeApiServer, reader: DataReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_reader, "FRESH_SECONDS", 0.0)
+    cache, bulk, of = DataCache(), full(), refers(MAP)
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    await reader.read(of, cache, bulk)
+    api.on("GET", f"{MAPS}/sysctl", refusing(failure(500, "InternalError", "no key")))
+    assert await reader.is_current(of, cache, bulk)
+    api.on("GET", f"{MAPS}/sysctl", refusing(failure(404, "NotFound", "not found")))
+    assert not await reader.is_current(of, cache, bulk)
+    assert "does not exist" in cache.last.fault
 
 
 async def test_for_a_while_nothing_is_read_again(api: FakeApiServer, client: KubeClient) -> None:

@@ -1,7 +1,7 @@
 """A cluster in memory with the objects of spec.dataRefs, and the judge of runs by their data.
 
-An operator may know the data as of DATA_SECONDS before its pass began, and no older: its runs are held to
-that. The judge of world.py looks at all else.
+An operator starts runs by the data as of FRESH_SECONDS before its pass began, and no older: its runs are held
+to that. The judge of world.py looks at all else.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from caretaker.api import names
 from caretaker.api.daemontask import DaemonTask, DataRef, Spec
 from caretaker.api.objects import Node, Pod, WireMeta
 from caretaker.daemontask import data_reader, referenced_data
-from caretaker.daemontask.data_reader import DATA_SECONDS, DataReader
+from caretaker.daemontask.data_reader import FRESH_SECONDS, DataReader
 from caretaker.daemontask.ledger import Entry
 from caretaker.kube.errors import ApiError
 from caretaker.kube.transport import Request
@@ -35,7 +35,6 @@ ON_DATA: Final[dict[str, Any]] = {
     "rerunOn": ["TemplateChange", "NodeReboot", "ReferencedDataChange"],
 }
 WITHOUT_DATA: Final[dict[str, Any]] = {"dataRefs": [], "rerunOn": ["TemplateChange", "NodeReboot"]}
-TURN: Final = 10.0  # seconds that a read may wait, see Bulk
 
 
 class DataObject(msgspec.Struct, frozen=True):
@@ -184,7 +183,7 @@ class DataWorld(SlowWorld):
 
     @property
     def _since(self) -> float:
-        return self.acting.began_at - DATA_SECONDS - TURN
+        return self.acting.began_at - FRESH_SECONDS
 
     def _parts(self) -> dict[str, tuple[str, ...]]:
         """All data that the operator may have read last, by its part of the revision."""

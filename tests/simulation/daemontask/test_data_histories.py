@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from caretaker.api import names
 from caretaker.daemontask.data_reader import DATA_SECONDS
+from simulation.daemontask.cluster import Clock
 from simulation.daemontask.data import MAP, SECRET, DataWorld, data_time
+from simulation.daemontask.kubelets import Phase
 from simulation.daemontask.operator import KEY
 
 
@@ -154,6 +156,78 @@ def test_a_rerun_waits_for_the_data_and_has_it(world: DataWorld) -> None:
         work(world)
     assert runs(world) == [2, 2], "for both reasons one run"
     assert not world.cluster.needs_run(*_node(world, "a"))
+
+
+class _Fleet(DataWorld):
+    """Twenty nodes, whose runs fail with the data that starts with "bad" as they begin."""
+
+    nodes: ClassVar[tuple[str, ...]] = tuple(f"n{number:02}" for number in range(20))
+    replicas: ClassVar[int] = 1
+
+    def __init__(self, clock: Clock, **spec: Any) -> None:
+        super().__init__(clock, **spec)
+        self.began_with: dict[str, list[str]] = {}  # by node
+
+    def run_pods(self, phase: Phase = "Succeeded") -> None:
+        value = self.cluster.objects[MAP].data["v"]
+        for pod in map(self.cluster.record, self.cluster.pods.values()):
+            if not pod.terminal and not pod.deletion:
+                self.began_with.setdefault(pod.annotations[names.POD_NODE_NAME], []).append(value)
+        super().run_pods("Failed" if value.startswith("bad") else phase)
+
+    def go_on(self, seconds: int) -> None:
+        for _ in range(seconds):
+            work(self)
+            self.clock.now += 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "reach"),
+    [
+        ({"canary": {"nodes": 1}}, 1),
+        ({"failurePolicy": {"maxFailedNodes": 0, "action": "Pause"}, "parallelism": 2}, 2),
+    ],
+    ids=["canary", "Pause"],
+)
+def test_data_that_turns_bad_during_a_rollout_reaches_no_more_nodes_than_a_template(
+    spec: dict[str, Any], reach: int
+) -> None:
+    """Beside the two whose Pods were created before and start after the change. By a read each 30 s the
+    rollout of the data before would go on and be over."""
+    with data_time() as clock:
+        world = _Fleet(clock, **{"parallelism": 2, "backoffLimit": 0, **spec})
+        world.go_on(3)
+        world.cluster.put(MAP, "bad")
+        world.go_on(120)
+        assert sum("bad" in values for values in world.began_with.values()) == 2 + reach
+        world.close()
+
+
+def test_data_that_was_wrong_for_less_than_a_period_of_reads_stays_on_no_node() -> None:
+    """All runs succeed, so that nothing but the data shows which ones had the wrong one."""
+    with data_time() as clock:
+        world = _Fleet(clock, parallelism=1)
+        world.go_on(3)
+        world.cluster.put(MAP, "wrong")
+        world.go_on(12)
+        assert any("wrong" in values for values in world.began_with.values())
+        world.cluster.put(MAP, "0")
+        world.go_on(120)
+        assert {values[-1] for values in world.began_with.values()} == {"0"}
+        world.close()
+
+
+def test_data_is_read_once_a_second_while_runs_start(world: DataWorld) -> None:
+    """And not by passes that start none."""
+    world.cluster.edit(template=True)
+    assert reads(world) == []
+    world.let_time_pass(2)
+    world.run_pods()
+    world.acting.deliver("pods", 9)
+    assert reads(world) == []
+    assert runs(world) == [2, 2]
+    world.cluster.edit(template=True)
+    assert sorted(reads(world)) == [f"get {MAP}", f"get {SECRET}"]
 
 
 def _node(world: DataWorld, name: str) -> tuple[Any, Any]:
