@@ -2,7 +2,8 @@
 
 Pure. A member of a group holds a node while a Pod of it lives there, while it has the node cordoned, and
 while the node has one of its slots, in backoff, too. Another member waits for that node, without a slot. A
-member that starts nothing (suspended, paused, invalid) holds only the nodes where one of its runs goes on.
+member that starts nothing (suspended, paused, invalid) holds only the nodes where one of its runs goes on; so
+does any member of the nodes where it waits for a task of spec.dependsOn, which may have to run there first.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from caretaker.api.conditions import Reason
 from caretaker.api.daemontask import resolve
 from caretaker.api.objects import Pod
 from caretaker.daemontask.decision import NodeReport
@@ -29,7 +31,9 @@ def holding(snapshot: Snapshot, nodes: NodeSummary, hold: str) -> Holding:
     # A Pod whose deletion frees a slot lives until it is gone.
     freed = {pod.node_uid for pod in nodes.freed_slots} & live
     live |= _successors(snapshot)
-    held = [report for report in nodes.holders if not hold or _has_begun(report, live)]
+    held = [
+        report for report in nodes.holders if not (hold or _is_ordered(report)) or _has_begun(report, live)
+    ]
     slots = {report.node.uid for report in held} | freed | unsure
     idle = {report.node.uid for report in held if is_idle(report)} - live - unsure
     return Holding(
@@ -52,10 +56,16 @@ def _has_begun(report: NodeReport, live: Collection[str]) -> bool:
     return decision.state == "active" or decision.cordoned or report.node.uid in live
 
 
+def _is_ordered(report: NodeReport) -> bool:
+    return report.decision.reason == Reason.AWAITING_DEPENDENCY
+
+
 def _width(snapshot: Snapshot, desired: int) -> int | None:
     exclusive = snapshot.task.spec.exclusive
     if exclusive is None or exclusive.parallelism is None:
         return None
+    if not desired and isinstance(exclusive.parallelism, str):
+        return None  # a percentage of no node, as of a selector that matches none yet, limits no other task
     return max(resolve(exclusive.parallelism, desired, up=True), 1)
 
 

@@ -177,7 +177,7 @@ def _is_stuck(inputs: DecisionInput, report: NodeReport) -> bool:
         return False
     if decision.state == "active":
         return reason not in (RUNNING, "NodeNotReady")
-    return reason == PREDECESSOR_TERMINATING
+    return reason in (PREDECESSOR_TERMINATING, Reason.AWAITING_DEPENDENCY)
 
 
 def _held_for(decision: Decision) -> tuple[str, float]:

@@ -76,8 +76,10 @@ class Task(SlowCluster):
         return [pod for pod in found if pod.owner_uid == self.task_uid and not pod.terminal]
 
     def held(self, *, live: bool = False) -> set[str]:
-        """UIDs of nodes with an unfinished Pod, or unless `live` a failed run that is to be retried."""
-        entries = {} if live or self.spec.suspend or self.gone else self.entries()
+        """UIDs of nodes with an unfinished Pod, or unless `live` a failed run that is to be retried. A retry
+        of a task with dependsOn may wait for another task, which goes first."""
+        free = live or self.spec.suspend or self.gone or bool(self.spec.depends_on)
+        entries = {} if free else self.entries()
         uids = {node.metadata.uid for node in self.nodes.values()}
         same = (e for e in entries.values() if e.revision == self.revision)
         last = (e for e in same if e.seq >= self.ended.get((self.task_uid, e.node_uid), 0))

@@ -1,5 +1,7 @@
 """spec.exclusive: whose turn it is where several tasks of a group wait."""
 
+from typing import Any
+
 import pytest
 
 from caretaker.daemontask.exclusion import OFFER_SECONDS
@@ -140,3 +142,41 @@ def test_the_others_go_on_though_the_passes_of_the_next_one_fail(monkeypatch: py
         assert world.tasks[good].live() == []
         run_for(world, 20)
         assert len(world.tasks[good].live()) == 1
+
+
+REBOOTS: dict[str, Any] = {"rerunOn": ["TemplateChange", "NodeReboot"], "backoffLimit": 3}
+
+
+def go_on(world: GroupWorld, seconds: int, *, run: bool = True) -> None:
+    for _ in range(seconds):
+        for what in ("nodes", "pods"):
+            world.leader.deliver(what, 1 << 30)
+        world.leader.run_due()
+        for name in sorted(world.first.pods) if run else ():
+            world.first.run(name, "Succeeded")
+        world.clock.now += 1
+
+
+@pytest.mark.parametrize("width", [{}, {"parallelism": 1}], ids=["any width", "width 1"])
+def test_a_node_that_reboots_in_a_run_is_free_for_the_task_that_has_to_run_there_first(
+    width: dict[str, int],
+) -> None:
+    """The failed run keeps the slot of its own task, and waits for the other task's run after the reboot."""
+    both = {**REBOOTS, "exclusive": {"group": GROUP, **width}}
+    specs = {"last": {**both, "dependsOn": [{"name": "first"}]}, "first": both}
+    with virtual_time() as clock, group_world(clock, 1, specs) as world:
+        go_on(world, 60)
+        last = world.tasks["last"]
+        last.edit(template=True)
+        world.leader.queue.add(world.key("last"))
+        go_on(world, 3, run=False)
+        (pod,) = last.live()
+        world.first.bind(pod.name)
+        world.first.reboot("n0")
+        world.first.run(pod.name, "Failed")
+        go_on(world, 120)
+        assert {name: task.entries()["n0"].seq for name, task in world.tasks.items()} == {
+            "last": 3,
+            "first": 2,
+        }
+        assert [task.status.succeeded for task in world.tasks.values()] == [1, 1]

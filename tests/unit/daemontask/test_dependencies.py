@@ -220,6 +220,14 @@ def test_a_node_that_failed_and_waits_for_the_run_of_a_reboot_keeps_its_slot() -
     assert [report.node.name for report in made.nodes.holders] == ["a"]
 
 
+@pytest.mark.parametrize(("ago", "stuck"), [(1799, False), (1800, True)])
+def test_a_node_that_waits_with_the_only_slot_for_long_is_stuck(ago: int, stuck: bool) -> None:
+    spec: dict[str, Any] = {"rerun_on": ("TemplateChange", "NodeReboot"), "parallelism": 1}
+    entries = {"a": entry(A, "Retry", attempts=1, finished_at=int(NOW - ago))}
+    made = planned(task(**spec), [REBOOTED, B], [], entries, **waiting(progress(waiting=[A], done=[B])))
+    assert bool(made.launch.jammed) is stuck
+
+
 def test_a_node_that_waits_with_its_slot_leaves_another_one_its_retry() -> None:
     spec: dict[str, Any] = {"rerun_on": ("TemplateChange", "NodeReboot"), "parallelism": 1}
     entries = {"a": entry(A, "Retry", **AGAIN), "b": entry(B, "Retry", **AGAIN)}

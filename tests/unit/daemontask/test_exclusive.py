@@ -128,6 +128,14 @@ def test_what_a_task_holds(of: Snapshot, held: dict[str, bool]) -> None:
     assert dict(result.holding.nodes) == held
 
 
+@pytest.mark.parametrize(("parallelism", "width"), [("50%", None), (3, 3)])
+def test_a_percentage_of_no_node_does_not_narrow_the_group(parallelism: int | str, width: int | None) -> None:
+    of = task(exclusive=Exclusive("kernel", parallelism))
+    result = planned(of, [], exclusion=GroupView())
+    assert result.holding is not None
+    assert result.holding.width == width
+
+
 def test_a_node_that_rebooted_while_it_was_watched_goes_before_an_offer_of_it() -> None:
     """The other task waits for its slot: neither would begin."""
     of = task(exclusive=KERNEL, min_success_seconds=600, rerun_on=("TemplateChange", "NodeReboot"))
