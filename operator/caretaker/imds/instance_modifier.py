@@ -274,7 +274,7 @@ class InstanceModifier:
         state.permission.first.discard(write.instance)
         # A cancelled call has an unknown outcome.
         state.keep(write.instance, unanswered(attempt, now, write.options))
-        instances.doubt(write.instance, write.options, time.monotonic())
+        self._inventory.doubt(write.instance, write.options)
         try:
             answer = await self._writer(mine, target).modify_instance_metadata_options(
                 InstanceId=write.instance, **write.options

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ from caretaker.aws.identity import ClientKey
 from caretaker.aws.pages import batched, pages
 from caretaker.aws.response_check import UNREADABLE
 from caretaker.imds.checks import ObservedInstance
-from caretaker.imds.observations import EKS_TAG, OWNED_TAG, Observations
+from caretaker.imds.observations import EKS_TAG, OWNED_TAG, Observations, OwnChanges
 from caretaker.kube.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -70,9 +70,9 @@ class SharedRead:
 class _RegionCache(SharedRead):
     """How a region is read. `instances`: what the responses show."""
 
-    def __init__(self, tag: Filter | None) -> None:
+    def __init__(self, tag: Filter | None, own: OwnChanges) -> None:
         super().__init__()
-        self.instances = Observations()
+        self.instances = Observations(own)
         self.asked: set[str] = set()  # IDs that were read since the last full read
         self.tag = tag  # cluster tag
         self.pages = PAGES
@@ -91,6 +91,7 @@ class Inventory:
         self._ec2 = ec2
         self._tag: Filter | None = {"Name": "tag-key", "Values": [OWNED_TAG + cluster]} if cluster else None
         self._caches: dict[ClientKey, _RegionCache] = {}
+        self._own = OwnChanges()
 
     async def get(self, target: ClientKey, ids: Collection[str], max_age: float) -> Region:
         """The region, not older than `max_age` seconds, with these instances in it if EC2 knows them."""
@@ -139,11 +140,20 @@ class Inventory:
         """Its instances, as known now."""
         return self._cache(target).instances
 
+    def doubt(self, instance: str, options: Mapping[str, Any]) -> None:
+        """The instance is being sent these options; see Observations."""
+        for cache in self._caches.values():
+            cache.instances.doubt(instance, options, time.monotonic())
+
     def changed(self, target: ClientKey, instance: str, options: MetadataOptions) -> None:
-        """EC2 accepted our change and answered with the new values, which a description has to confirm."""
-        cache, now = self._cache(target), time.monotonic()
-        if cache.instances.changed(instance, options, now) and not cache.poll_at:
-            self._poll_later(cache, now)
+        """EC2 accepted our change and answered with the new values, which a description has to confirm. Other
+        identities ask for the instance at their next read."""
+        now = time.monotonic()
+        for key, cache in self._caches.items():
+            if cache.instances.changed(instance, options, now) and not cache.poll_at:
+                self._poll_later(cache, now)
+            if key != target:
+                cache.asked.discard(instance)
 
     def _poll_later(self, cache: _RegionCache, now: float) -> None:
         wait = POLL_SECONDS[min(cache.polls, len(POLL_SECONDS) - 1)]
@@ -151,11 +161,12 @@ class Inventory:
         cache.poll_at = now + wait
 
     def _cache(self, target: ClientKey) -> _RegionCache:
-        return self._caches.setdefault(target, _RegionCache(self._tag))
+        return self._caches.setdefault(target, _RegionCache(self._tag, self._own))
 
     def clear(self) -> None:
         """Forget all: another process may have led in between."""
         self._caches.clear()
+        self._own = OwnChanges()
 
     async def _ask(self, cache: _RegionCache, ec2: Ec2, ids: set[str], *, whole: bool) -> None:
         began = time.monotonic()

@@ -40,18 +40,33 @@ BY_TAGS: Final = ("tagged", "group", "unfit_tags", "template", "version", "clust
 _NEVER: Final = ObservedInstance(Options(), state="", tagged=False)
 
 
-class Observations:
-    """The instances of one region. `known`: instance -> its description, replaced whole; `lost`: instance ->
-    time of the first response that lacks it; `partial`: those without some option."""
+class OwnChanges:
+    """Our last changes, whichever identity sent them: another one may read a description that lacks them.
+    `made`: instance -> (when, new values); `tried`: instance -> (when, parameters) of a call without an
+    answer."""
 
     def __init__(self) -> None:
+        self.made: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self.tried: dict[str, tuple[float, Mapping[str, Any]]] = {}
+
+    def forget(self, since: float) -> None:
+        """Those up to then."""
+        for changes in (self.made, self.tried):
+            for one in [one for one, (at, _) in changes.items() if at <= since]:
+                del changes[one]
+
+
+class Observations:
+    """The instances of one region as one identity sees them. `known`: instance -> its description, replaced
+    whole; `lost`: instance -> time of the first response that lacks it; `partial`: those without some
+    option."""
+
+    def __init__(self, own: OwnChanges | None = None) -> None:
         self.known: dict[str, ObservedInstance] = {}
         self.lost: dict[str, float] = {}
         self.partial: set[str] = set()
         self._before: Mapping[str, ObservedInstance] = {}  # the instances before the last full read
-        self._own: dict[str, float] = {}  # instance -> when we changed it
-        # instance -> (when, parameters) of a call without an answer
-        self._tried: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self._own = own or OwnChanges()
         self._gone: dict[str, float] = {}  # instance -> when it was last found to be gone
         self._stripped: dict[str, float] = {}  # instance -> time of the first response without its group tag
 
@@ -75,24 +90,24 @@ class Observations:
     def changed(self, instance: str, options: MetadataOptions, now: float) -> bool:
         """EC2 answered our change with the new values, which a description has to confirm. Whether the
         instance is known."""
+        self._own.made[instance] = now, options
+        self._own.tried.pop(instance, None)
         before = self.known.get(instance)
         if before is None:
             return False
-        self._own[instance] = now
-        self._tried.pop(instance, None)
         after = replace(before, options=_changed(before.options, options), confirmed=False, at=now)
         self.known = {**self.known, instance: after}
         return True
 
     def doubt(self, instance: str, options: Mapping[str, Any], now: float) -> None:
         """The instance is being sent these options: until EC2 answers, its known values count as too old."""
-        self._tried[instance] = now, options
+        self._own.tried[instance] = now, options
         if (before := self.known.get(instance)) is not None:
             self.known = {**self.known, instance: replace(before, at=-math.inf)}
 
     def refused(self, instance: str) -> None:
         """EC2 refused the change: descriptions count at once again."""
-        self._tried.pop(instance, None)
+        self._own.tried.pop(instance, None)
 
     def gone(self, instance: str, now: float) -> None:
         """EC2 no longer knows it."""
@@ -174,15 +189,16 @@ class Observations:
         """A description with the values from before our change does not count for OWN_SECONDS. Values of a
         later change of ours without an answer are unconfirmed until EC2 reports them."""
         since = asked - OWN_SECONDS
-        self._own = {one: at for one, at in self._own.items() if at > since}
-        self._tried = {one: tried for one, tried in self._tried.items() if tried[0] > since}
-        for one in (self._own.keys() | self._tried.keys()) & observed.keys():
-            described, ours = observed[one], self._last(one)
-            given = self._tried[one][1] if one in self._tried else {}
-            if one not in self._own or ours is None:
-                ours = described
-            if described.options not in (ours.options, _changed(ours.options, given)):
-                observed[one] = replace(described, options=ours.options, confirmed=False)
+        made = {one: given for one, (at, given) in self._own.made.items() if at > since}
+        tried = {one: given for one, (at, given) in self._own.tried.items() if at > since}
+        self._own.forget(since - OWN_SECONDS)  # another read may have begun earlier
+        for one in (made.keys() | tried.keys()) & observed.keys():
+            described, known, given = observed[one], self.known.get(one), tried.get(one, {})
+            ours = described.options
+            if one in made:
+                ours = known.options if known is not None else _changed(ours, made[one])
+            if described.options not in (ours, _changed(ours, given)):
+                observed[one] = replace(described, options=ours, confirmed=False)
             elif described.lost or _changed(described.options, given) != described.options:
                 observed[one] = replace(described, confirmed=False)
 

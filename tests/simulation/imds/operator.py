@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from caretaker.api.grants import Grants
+from caretaker.api.grants import Grant, Grants
 from caretaker.api.objects import Node
 from caretaker.aws.errors import AwsError
 from caretaker.aws.services import Rate
@@ -30,6 +30,7 @@ from simulation.imds.ec2 import Ec2, Instance
 from simulation.imds.judge import Judge
 
 NAMESPACE: Final = "caretaker-system"
+GRANTS: Final = Grants((Grant(imds_policies=True, role_arns=("arn:aws:iam::*:role/*",), own_identity=True),))
 _ACTOR: ContextVar[tuple[str, int]] = ContextVar("actor")  # the policy of a pass, and of which process it is
 
 
@@ -117,7 +118,7 @@ class Operator:
             WatchHandlers(_Store(self.cluster), SimpleNamespace(add=wake, add_after=wake)),  # type: ignore[arg-type]
             PolicyMetrics(CollectorRegistry()),
             ControllerOptions(
-                *(Grants.default(NAMESPACE), NAMESPACE, Rate(2.0, 40.0)),
+                *(GRANTS, NAMESPACE, Rate(2.0, 40.0)),
                 daemontasks=self.daemontasks,
                 probe_image="probe",
             ),

@@ -232,6 +232,46 @@ def test_what_an_exception_has_just_changed_is_released_though_another_process_r
     assert (len(world.judge.sends), states(world)) == (1, ("BreakerOpen", "CanaryLost"))
 
 
+ROLES: Final = [f"arn:aws:iam::123456789012:role/{name}" for name in ("baseline", "exceptions")]
+
+
+@pytest.mark.parametrize("lag", [0.0, pytest.param(20.0, marks=pytest.mark.slow)])
+def test_what_an_exception_with_another_role_has_changed_is_released(
+    worlds: Callable[..., World], lag: float
+) -> None:
+    """It takes as many nodes as it releases, and the baseline has read none of them since."""
+    world = worlds(A, count=6, HttpPutResponseHopLimit=3)
+    for _ in range(6):
+        world.join(A, team="y")
+    world.apply("p", **LOWER, aws={"roleARN": ROLES[0]})
+    world.run(2_100.0)  # it reads all each 10 minutes
+    assert states(world) == ("Enforced", "")
+    team = {"nodeSelector": {"matchLabels": {TEAM: "x"}}}
+    none = {"safety": SAFETY | {"canary": {"instances": 0}}, "selector": team}
+    world.ec2.lag(lag)
+    world.apply("exception", **HOLDS | none, aws={"roleARN": ROLES[1]})
+    world.run(60.0)
+    assert sum(one.last.by == "exception" for one in world.ec2.instances.values()) == 6
+    world.harmful.add((A, HOP, 1))
+    for node in list(world.cluster.nodes):
+        labels = world.cluster.nodes[node].labels
+        world.label(node, labels | {TEAM: "y" if labels[TEAM] == "x" else "x"})
+    before = len(world.judge.sends)
+    world.run(1_200.0)
+    sent = [policy for _, policy, _ in world.judge.sends[before:]].count("p")
+    assert (sent, states(world)) == (1, ("BreakerOpen", "CanaryLost"))
+
+
+def test_an_audit_with_another_role_reads_what_was_changed(worlds: Callable[..., World]) -> None:
+    """Without waiting for its resync."""
+    world = worlds(A)
+    world.apply("p", **QUICK, aws={"roleARN": ROLES[0]})
+    world.apply("audit", options=QUICK["options"], aws={"roleARN": ROLES[1]}, resyncInterval="24h")
+    world.run(1_200.0)
+    found = world.cluster.status("audit").summary
+    assert (found.compliant, found.pending, found.drifted) == (6, 0, 0)
+
+
 def test_what_has_passed_goes_on_to_count_while_the_exception_stands(held: World) -> None:
     """Also when a node of the exception goes."""
     for node in ("n1", "n2"):

@@ -2,8 +2,10 @@
 
 from typing import Any, Final
 
+import pytest
+
 from caretaker.imds.checks import OWN_SECONDS
-from caretaker.imds.observations import GONE_SECONDS, LOST_SECONDS, Observations
+from caretaker.imds.observations import GONE_SECONDS, LOST_SECONDS, Observations, OwnChanges
 
 TOLD: Final = {
     "State": "applied",
@@ -88,6 +90,22 @@ def test_a_description_from_before_our_change_counts_after_half_a_minute() -> No
     assert of.applied("i-1", RAISED) is False
     assert (read(of, 100.0 + own - 0.1, told()), read(of, 100.0 + own, told())) == ("unconfirmed", "known")
     assert of.known["i-1"].options.http_put_response_hop_limit == 1
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_change_by_another_identity_counts_like_our_own(knows: bool) -> None:
+    own = OwnChanges()
+    of, other = Observations(own), Observations(own)
+    read(of, 0.0, told())
+    if knows:
+        read(other, 0.0, told())
+        other.changed("i-1", RAISED, 100.0)  # type: ignore[arg-type]
+    of.changed("i-1", RAISED, 100.0)  # type: ignore[arg-type]
+    assert read(of, 140.0, told(options=RAISED)) == "known"
+    assert read(other, 129.0, told()) == "unconfirmed", "it was asked for before"
+    assert other.known["i-1"].options.http_put_response_hop_limit == 2
+    assert read(other, 131.0, told()) == "known"
+    assert other.known["i-1"].options.http_put_response_hop_limit == 1
 
 
 def test_an_answer_to_a_call_counts_in_place_of_what_was_sent() -> None:
