@@ -256,7 +256,7 @@ class ChangedInstance(Wire, frozen=True):
     applied      EC2 reported the change as applied; of a failed canary: a part of it is left
     ready_since  lastTransitionTime of the Node's Ready condition: compared for equality, never ordered; "" =
                  the Node has not been seen Ready since
-    unready      the Node was Ready and is now NotReady
+    unready      the Node is NotReady, and counts as such
     restored     with onFailure Restore, it was read without the change after its canary had failed
     """
 

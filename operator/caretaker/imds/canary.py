@@ -36,7 +36,7 @@ from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, Group
 from caretaker.imds.passed import ToCome, has_passed, held_by_others, passed_changes, still_wanted
-from caretaker.imds.soak import harm, heard, soak, soaked_at, watched_until
+from caretaker.imds.soak import harm, heard, is_late, soak, soaked_at, watched_until
 
 _LOST: Final = "was terminated or its Node was deleted after it was sent the change"
 
@@ -312,7 +312,8 @@ class _Step:
         self._note_unreported(checked, state)
         if state == "applied" and not one.applied:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
-        if is_unready := unready(one, checked):
+        late = is_late(one, checked, group.changes, self._inputs)
+        if is_unready := unready(one, checked, late=late):
             self._found.unready.append(one)
             is_unready = one.unready or _is_fresh(checked, self._inputs)  # else it may have been stopped
             self._found.stale.extend([] if is_unready or state == "unknown" else [checked])

@@ -36,7 +36,7 @@ class Record(msgspec.Struct, frozen=True):
     """The next state, for status.
 
     faults   failures since the last pass
-    unready  instances whose Nodes were Ready at the change and are now NotReady
+    unready  instances whose Nodes are NotReady since the change: see change_state.unready
     stale    instances to read again before a canary passes or a watch ends
     unreported  changed instances whose state is unknown, because EC2's response lacks them or their tags
     """

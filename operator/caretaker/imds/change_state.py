@@ -63,10 +63,11 @@ def runs(one: CheckedInstance) -> bool:
     return one.observed is not None and one.observed.state == "running"
 
 
-def unready(one: ChangedInstance, checked: CheckedInstance) -> bool:
-    """Whether its Node was Ready when it was sent the change, and is NotReady. One that is stopped before
-    that (a warm pool) is not; one that is stopped afterwards stays so."""
-    return bool(one.ready_since) and not checked.ready and (one.unready or runs(checked))
+def unready(one: ChangedInstance, checked: CheckedInstance, *, late: bool = False) -> bool:
+    """Whether its Node was Ready when it was sent the change, or has become Ready too `late` since it joined,
+    and is NotReady. One that is stopped before that (a warm pool) is not; one that is stopped afterwards
+    stays so."""
+    return (bool(one.ready_since) or late) and not checked.ready and (one.unready or runs(checked))
 
 
 def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> ChangeState:

@@ -11,7 +11,7 @@ from caretaker.api.imds import ChangedInstance, FieldChange, GroupCanary
 from caretaker.api.times import parse_time
 from caretaker.imds.change_attempts import ChangeAttempt
 from caretaker.imds.drift import HOP_LIMIT, closes, requires_tokens, value
-from caretaker.imds.enforce_input import EnforceInput
+from caretaker.imds.enforce_input import CheckedInstance, EnforceInput
 
 # Minimum soak of a closing change, in minutes: kubelet and SDKs cache credentials (docs/spec/imdspolicy.md,
 # "Soak of closing changes").
@@ -21,6 +21,8 @@ MINUTE: Final = 60.0
 REJECTED: Final = "MetadataNoTokenRejected"  # a metric of AWS/EC2
 # The longest watch of an instance after its change.
 WINDOW_SECONDS: Final = 300.0
+# A Node may join so long after the start of its instance.
+JOINING_SECONDS: Final = 900.0
 
 
 def floor_minutes(changes: Iterable[FieldChange]) -> int:
@@ -50,14 +52,24 @@ def soaked_at(canary: GroupCanary, inputs: EnforceInput) -> float:
 
 
 def watched_until(one: ChangedInstance, changes: Iterable[FieldChange], inputs: EnforceInput) -> float:
-    """End of the watch of an instance, in Unix seconds."""
-    seconds = min(soak(changes, inputs), WINDOW_SECONDS) + 1.0
+    """End of the watch of an instance, in Unix seconds. A Node that joins may take a while to be Ready."""
+    seconds = (min(soak(changes, inputs), WINDOW_SECONDS) if one.ready_since else WINDOW_SECONDS) + 1.0
     end = (parse_time(one.at) or 0.0) + seconds
     sent_at = inputs.attempts.get(one.instance, ChangeAttempt()).sent_at
     if sent_at is None:
         return end
     # The wall clock may have been set since.
     return max(end, inputs.wall + seconds - (inputs.now - sent_at))
+
+
+def is_late(
+    one: ChangedInstance, checked: CheckedInstance, changes: Iterable[FieldChange], inputs: EnforceInput
+) -> bool:
+    """Whether its Node joined, and has not been Ready until the end of the watch. About a Node that was
+    NotReady long before the change this says nothing."""
+    launched = checked.observed.launched if checked.observed is not None else 0.0
+    joined = not launched or (parse_time(one.at) or 0.0) - launched < JOINING_SECONDS
+    return not one.ready_since and joined and inputs.wall >= watched_until(one, changes, inputs)
 
 
 def heard(canary: GroupCanary, inputs: EnforceInput) -> bool:

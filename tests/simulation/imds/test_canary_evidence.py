@@ -2,6 +2,7 @@
 judge.py looks at every change that is sent."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -402,6 +403,63 @@ def test_one_that_is_stopped_while_it_is_ready_stops_nothing(worlds: Callable[..
     world.run(900.0, until=lambda: len(world.judge.sends) >= 6)
     world.stop(world.ec2.instances[world.judge.sends[-1][2]].node)
     world.run(2_400.0)
+    assert states(world) == ("Enforced", "")
+
+
+def joins_not_ready(world: World, *, ago: timedelta = timedelta(0)) -> str:
+    """Its Node. `ago`: the start of its instance."""
+    node = world.join(A, team="x")
+    world.cluster.set_ready(node, False)
+    now = datetime.fromtimestamp(world.clock.time(), UTC)
+    world.ec2.launched[world.instance_of(node).name] = now - ago
+    return node
+
+
+def test_nodes_that_join_and_do_not_become_ready_stop_the_change(worlds: Callable[..., World]) -> None:
+    """The change is harmless once a node is up, and keeps those that start from being Ready."""
+    world = worlds(A)
+    world.apply("p", **QUICK)
+    world.run(900.0)
+    assert states(world) == ("Enforced", "")
+    joined = []
+    for _ in range(20):
+        joined.append(joins_not_ready(world))
+        world.run(120.0)
+    changed = [node for node in joined if world.instance_of(node).last.by]
+    assert (len(changed), states(world)) == (3, ("NodeNotReady", ""))
+    world.operator.restart()
+    world.run(60.0)
+    assert states(world) == ("NodeNotReady", "")
+    for node in joined:
+        world.cluster.set_ready(node, True)
+    world.run(600.0)
+    assert states(world) == ("Enforced", "")
+
+
+def test_nodes_that_join_and_become_ready_after_a_while_hold_up_no_canary(
+    worlds: Callable[..., World],
+) -> None:
+    world = worlds(A)
+    world.apply("p", **QUICK)
+    world.run(900.0)
+    world.apply("p", options={"httpPutResponseHopLimit": 3})
+    last, reasons = "", set()
+    for _ in range(10):
+        joined, before = joins_not_ready(world), last
+        world.run(60.0)
+        world.cluster.set_ready(before, True)
+        last = joined
+        reasons.add(world.ready("p"))
+    world.cluster.set_ready(last, True)
+    world.run(400.0)
+    assert ("NodeNotReady" in reasons, states(world)) == (False, ("Enforced", ""))
+
+
+def test_a_node_that_was_not_ready_long_before_stops_nothing(worlds: Callable[..., World]) -> None:
+    world = worlds(A)
+    joins_not_ready(world, ago=timedelta(days=2))
+    world.apply("p", **QUICK)
+    world.run(1_200.0)
     assert states(world) == ("Enforced", "")
 
 

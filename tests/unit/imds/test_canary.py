@@ -783,6 +783,32 @@ def test_a_node_that_was_not_ready_before_says_nothing() -> None:
     assert stops.unready == ()
 
 
+@pytest.mark.parametrize(
+    ("ago", "started", "is_watched", "counts"),
+    [
+        (300.0, 60.0, True, False),
+        (302.0, 60.0, True, True),
+        (302.0, 890.0, True, True),
+        (302.0, 910.0, False, False),
+        (302.0, None, True, True),
+        (86_400.0, 60.0, True, True),
+    ],
+)
+def test_a_node_that_joins_counts_after_5_minutes(
+    ago: float, started: float | None, is_watched: bool, counts: bool
+) -> None:
+    """`started`: seconds from the start of its instance to the change; None: EC2 does not report it."""
+    joins = watched(changed(1, at=WALL - ago, applied=True, ready_since=""))
+    launched = WALL - ago - started if started is not None else 0.0
+    made = stepped(found(1, GOOD, ready=False, launched=launched), watched=joins)
+    assert ([one.instance for one in made.unready], instances(made)) == (
+        ["i-1"] if counts else [],
+        ["i-1"] if is_watched else [],
+    )
+    pool = stepped(found(1, GOOD, ready=False, launched=launched, state="stopped"), watched=joins)
+    assert pool.unready == ()
+
+
 @pytest.mark.parametrize(("at", "known"), [(math.inf, True), (-1.0, False)])
 def test_one_that_was_not_ready_as_it_ran_stays_so_when_it_is_stopped(at: float, known: bool) -> None:
     """By a reading of now: before, it may have been stopped already."""
