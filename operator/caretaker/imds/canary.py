@@ -29,9 +29,18 @@ from caretaker.api.imds import (
     ec2_name,
 )
 from caretaker.api.times import format_time, parse_time
-from caretaker.imds.canary_record import Fault, Findings, GroupChange, Record, together, token
+from caretaker.imds.canary_record import Fault, Findings, GroupChange, Record, fault_of, together, token
 from caretaker.imds.change_attempts import ChangeAttempt, refused
-from caretaker.imds.change_state import BACK, ChangeState, carried, change_state, gave_back, runs, unready
+from caretaker.imds.change_state import (
+    BACK,
+    ChangeState,
+    carried,
+    change_state,
+    gave_back,
+    how_it_left,
+    runs,
+    unready,
+)
 from caretaker.imds.checks import NOT_ASKED
 from caretaker.imds.drift import text
 from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, Group
@@ -106,7 +115,7 @@ class _Step:
                 self._found.unready.append(one)
         for one in canary.instances if self._inputs.closes else ():
             if one.applied and self._is_gone(one):
-                self._lose(canary, _fault(BreakerReason.INSTANCE_LOST, one, _LOST))
+                self._lose(canary, fault_of(BreakerReason.INSTANCE_LOST, one, _LOST))
             elif part := self._part(one, canary.changes):
                 checked = self._instances[one.instance]
                 sure = checked.observed is not None and checked.observed.confirmed
@@ -187,20 +196,16 @@ class _Step:
     def _why(self, one: ChangedInstance, state: ChangeState, canary: GroupCanary) -> Fault | None:
         """Why the canary has failed."""
         if state == "gone" and not self._was_refused(one, state):
-            return _fault(BreakerReason.CANARY_LOST, one, _LOST)
-        if state == "out" and self._same_spec() and not self._was_refused(one, state):
-            left = "the policy" if self._change_state(one, canary.changes) == "out" else "its node group"
-            message = f"left {left} by its labels or tags after it was sent the change"
-            return _fault(BreakerReason.CANARY_LOST, one, message)
+            return fault_of(BreakerReason.CANARY_LOST, one, _LOST)
+        if state in ("out", "left") and self._inputs.same_spec and not self._was_refused(one, state):
+            by = change_state(self._instances[one.instance], canary.changes, self._inputs.me)
+            if message := how_it_left(one, self._instances[one.instance], state, by):
+                return fault_of(BreakerReason.CANARY_LOST, one, message)
         if (one.applied and state in BACK) or (state == "strayed" and self._was_taken(one, canary.changes)):
             message = "had the change, and then another client reverted it"
-            return _fault(BreakerReason.CANARY_SET_BACK, one, message)
+            return fault_of(BreakerReason.CANARY_SET_BACK, one, message)
         reason, message = harm(one, self._inputs, unready=self._too_long(one))
-        return _fault(reason, one, message) if reason else None
-
-    def _same_spec(self) -> bool:
-        """Whether status is of this spec: an edit of the spec may exclude instances on purpose."""
-        return self._inputs.canary is not None and self._inputs.canary.generation == self._inputs.generation
+        return fault_of(reason, one, message) if reason else None
 
     def _was_taken(self, one: ChangedInstance, changes: Iterable[FieldChange]) -> bool:
         """Whether EC2 has confirmed to this process that it accepted the change."""
@@ -303,7 +308,7 @@ class _Step:
             return None
         # However late: this is the first read since then.
         if checked is None or state == "gone":
-            self._lose(group, _fault(BreakerReason.INSTANCE_LOST, one, _LOST))
+            self._lose(group, fault_of(BreakerReason.INSTANCE_LOST, one, _LOST))
             return None
         if self._inputs.closes and state != "unknown" and not _is_fresh(checked, self._inputs):
             self._found.stale.append(checked)
@@ -367,7 +372,7 @@ class _Step:
         if part := carried(checked, group.changes):
             self._changed.append(_group(msgspec.structs.replace(group, changes=part), [one]))
         message = "had the change, and then another client reverted it"
-        fault = _fault(BreakerReason.INSTANCE_SET_BACK, one, message)
+        fault = fault_of(BreakerReason.INSTANCE_SET_BACK, one, message)
         self._lose(group, None if self._inputs.closes else fault)
 
     def _lose(self, group: ChangedGroup, fault: Fault | None) -> None:
@@ -391,7 +396,3 @@ def _is_fresh(one: CheckedInstance, inputs: EnforceInput, seconds: float | None 
 
 def _group(of: ChangedGroup, instances: Iterable[ChangedInstance]) -> ChangedGroup:
     return ChangedGroup(of.kind, of.name, of.changes, tuple(instances))
-
-
-def _fault(reason: str, one: ChangedInstance, message: str) -> Fault:
-    return Fault(reason, one.instance, one.node, f"instance {one.instance} (node {one.node}) {message}")

@@ -32,6 +32,11 @@ class Fault(msgspec.Struct, frozen=True):
     message: str
 
 
+def fault_of(reason: str, one: ChangedInstance, message: str) -> Fault:
+    """One of a changed instance."""
+    return Fault(reason, one.instance, one.node, f"instance {one.instance} (node {one.node}) {message}")
+
+
 class Record(msgspec.Struct, frozen=True):
     """The next state, for status.
 

@@ -70,6 +70,16 @@ def unready(one: ChangedInstance, checked: CheckedInstance, *, late: bool = Fals
     return (bool(one.ready_since) or late) and not checked.ready and (one.unready or runs(checked))
 
 
+def how_it_left(one: ChangedInstance, checked: CheckedInstance, state: ChangeState, by: ChangeState) -> str:
+    """How an instance left its canary, where that is a fault; "" = else. `by`: its state by the policies
+    alone. What is done to Nodes that are NotReady would be done to the next one as well."""
+    if state == "out":
+        left = "the policy" if by == "out" else "its node group"
+        return f"left {left} by its labels or tags after it was sent the change"
+    away = by == "left" and (one.unready or not checked.ready)
+    return "was sent the change, and another policy won it while its Node was NotReady" if away else ""
+
+
 def _compared(observed: ObservedInstance, changes: Sequence[FieldChange]) -> ChangeState:
     if not observed.confirmed:
         return "pending"

@@ -135,6 +135,11 @@ class EnforceInput(msgspec.Struct, frozen=True):
         opened = parse_time(self.breaker.opened_at) or 0.0
         return self.breaker.generation != self.generation or self.resumed_at > opened
 
+    @property
+    def same_spec(self) -> bool:
+        """Whether status is of this spec: an edit of the spec may exclude instances on purpose."""
+        return self.canary is not None and self.canary.generation == self.generation
+
     def fresh(self, observed: ObservedInstance, seconds: float | None = None) -> bool:
         """Whether it was read in the last `seconds`; None = FRESH_SECONDS."""
         more = seconds - FRESH_SECONDS if seconds is not None else 0.0

@@ -101,6 +101,36 @@ def test_a_canary_that_changes_its_group_before_its_call_is_none_of_the_old_one(
     assert (states(world), world.judge.sends) == (("BreakerOpen", "CanaryLost"), [])
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_canary_that_another_policy_wins_as_it_is_not_ready_gives_its_place_to_no_other(
+    worlds: Callable[..., World], restarts: bool
+) -> None:
+    """A controller labels Nodes that are NotReady, and the policy of that label writes the old value back."""
+    world = worlds(A)
+    world.harmful.add((A, HOP, 2))
+    world.repaired_after = 3_600.0
+    none = {"safety": SAFETY | {"canary": {"instances": 0}}, "options": {"httpPutResponseHopLimit": 1}}
+    sick = {"nodeSelector": {"matchLabels": {TEAM: "sick"}}}
+    world.apply("sick", **QUICK | none | {"selector": sick, "priority": 200})
+    world.apply("p", **QUICK)
+    for _ in range(60):
+        world.run(20.0)
+        away = [node for node in world.cluster.nodes.values() if not node.ready]
+        if away and restarts:
+            world.operator.bury()
+        for node in away:
+            world.label(node.name, node.labels | {TEAM: "sick"})
+        if away and restarts:
+            world.operator.restart()
+    world.run(60.0)
+    reached = {one.name for one in world.ec2.instances.values() if any(then.by == "p" for then in one.past)}
+    assert (len(reached), states(world)) == (1, ("BreakerOpen", "CanaryLost"))
+    world.heal()
+    world.resume("p")
+    world.run(1_200.0)
+    assert states(world) == ("Enforced", "")
+
+
 def test_an_edit_that_comes_with_the_move_ends_the_canary_without_a_result(
     worlds: Callable[..., World],
 ) -> None:

@@ -248,6 +248,35 @@ def test_one_that_moves_as_another_policy_wins_it_ends_its_canary_without_a_faul
     assert (made.canaries, instances(made), made.faults) == ({}, ["i-1"], ())
 
 
+@pytest.mark.parametrize("others", [("q", 200, 2), ("q", 100, 3)], ids=["wins", "is a rival"])
+@pytest.mark.parametrize(
+    ("is_ready", "was_ready", "edits", "expected"),
+    [
+        (False, False, False, ["CanaryLost"]),
+        (True, False, False, ["CanaryLost"]),
+        (False, True, False, ["CanaryLost"]),
+        (True, True, False, []),
+        (False, False, True, []),
+    ],
+)
+def test_one_that_another_policy_wins_while_its_node_is_not_ready_fails_the_canary(
+    others: tuple[str, int, int], is_ready: bool, was_ready: bool, edits: bool, expected: list[str]
+) -> None:
+    """A Node that is NotReady may get the label of that policy."""
+    taken = found(1, GOOD, PolicyOptions(*others[:2], Options(others[2])), ready=is_ready)
+    before = canaries(canary("Changing", 1, applied=True, unready=not was_ready))
+    before = msgspec.structs.replace(before, generation=GENERATION - edits)
+    made = stepped(taken, canary=before)
+    assert (reasons(made), phase(made)) == (expected, "Failed" if expected else "")
+    refused = canaries(canary("Changing", 1, unready=True))
+    assert stepped(taken, canary=refused, attempts={"i-1": REFUSED}).faults == ()
+
+
+def test_one_that_may_not_be_changed_any_more_and_is_not_ready_ends_its_canary_without_a_fault() -> None:
+    away, before = found(1, ready=False), canaries(canary("Changing", 1, unready=True))
+    assert stepped(away, blocked={"i-1": {RAISE}}, canary=before).faults == ()
+
+
 @pytest.mark.parametrize("when", ["Changing", "Soaking"])
 @pytest.mark.parametrize(
     ("mine", "reason"),
