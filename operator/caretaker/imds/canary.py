@@ -334,12 +334,14 @@ class _Step:
     def _is_undone(
         self, group: ChangedGroup, one: ChangedInstance, state: ChangeState, checked: CheckedInstance
     ) -> bool:
-        """Whether it had the change, and has it no more. A reversal by another client is a fault."""
+        """Whether it had the change, and has it no more. A reversal by another client is a fault, and
+        so is one by another policy after its Node became NotReady."""
         if not one.applied or self._is_early(one, checked):
             return False
         left = state in ("left", "out") and checked.result.state != "skipped"
         over = left and not carried(checked, group.changes)
-        back = state in BACK or (over and state == "out" and all(map(self._is_asked, group.changes)))
+        taken = state == "out" or one.unready  # a policy may win all that are NotReady
+        back = state in BACK or (over and taken and all(map(self._is_asked, group.changes)))
         if back:
             self._set_back(group, one, checked)
         return over or back
@@ -371,7 +373,7 @@ class _Step:
         """It may have a part of the changes left. Whoever closes the breaker may have reverted it before."""
         if part := carried(checked, group.changes):
             self._changed.append(_group(msgspec.structs.replace(group, changes=part), [one]))
-        message = "had the change, and then another client reverted it"
+        message = "had the change, and then another client or policy reverted it"
         fault = fault_of(BreakerReason.INSTANCE_SET_BACK, one, message)
         self._lose(group, None if self._inputs.closes else fault)
 

@@ -101,19 +101,9 @@ def test_a_canary_that_changes_its_group_before_its_call_is_none_of_the_old_one(
     assert (states(world), world.judge.sends) == (("BreakerOpen", "CanaryLost"), [])
 
 
-@pytest.mark.parametrize("restarts", [False, True])
-def test_a_canary_that_another_policy_wins_as_it_is_not_ready_gives_its_place_to_no_other(
-    worlds: Callable[..., World], restarts: bool
-) -> None:
+def relabels_sick_ones(world: World, seconds: float, *, restarts: bool = False) -> None:
     """A controller labels Nodes that are NotReady, and the policy of that label writes the old value back."""
-    world = worlds(A)
-    world.harmful.add((A, HOP, 2))
-    world.repaired_after = 3_600.0
-    none = {"safety": SAFETY | {"canary": {"instances": 0}}, "options": {"httpPutResponseHopLimit": 1}}
-    sick = {"nodeSelector": {"matchLabels": {TEAM: "sick"}}}
-    world.apply("sick", **QUICK | none | {"selector": sick, "priority": 200})
-    world.apply("p", **QUICK)
-    for _ in range(60):
+    for _ in range(int(seconds / 20)):
         world.run(20.0)
         away = [node for node in world.cluster.nodes.values() if not node.ready]
         if away and restarts:
@@ -122,13 +112,48 @@ def test_a_canary_that_another_policy_wins_as_it_is_not_ready_gives_its_place_to
             world.label(node.name, node.labels | {TEAM: "sick"})
         if away and restarts:
             world.operator.restart()
-    world.run(60.0)
-    reached = {one.name for one in world.ec2.instances.values() if any(then.by == "p" for then in one.past)}
-    assert (len(reached), states(world)) == (1, ("BreakerOpen", "CanaryLost"))
-    world.heal()
-    world.resume("p")
-    world.run(1_200.0)
-    assert states(world) == ("Enforced", "")
+
+
+def reached(world: World) -> int:
+    """How many instances p has changed."""
+    return sum(any(then.by == "p" for then in one.past) for one in world.ec2.instances.values())
+
+
+@pytest.fixture
+def sick(worlds: Callable[..., World]) -> World:
+    """With the policy of that label."""
+    world = worlds(A, count=12)
+    world.repaired_after = 3_600.0
+    none = {"safety": SAFETY | {"canary": {"instances": 0}}, "options": {"httpPutResponseHopLimit": 1}}
+    label = {"nodeSelector": {"matchLabels": {TEAM: "sick"}}}
+    world.apply("sick", **QUICK | none | {"selector": label, "priority": 200})
+    return world
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_canary_that_another_policy_wins_as_it_is_not_ready_gives_its_place_to_no_other(
+    sick: World, restarts: bool
+) -> None:
+    sick.harmful.add((A, HOP, 2))
+    sick.apply("p", **QUICK)
+    relabels_sick_ones(sick, 1_200.0, restarts=restarts)
+    assert (reached(sick), states(sick)) == (1, ("BreakerOpen", "CanaryLost"))
+    sick.heal()
+    sick.resume("p")
+    sick.run(1_200.0)
+    assert states(sick) == ("Enforced", "")
+
+
+def test_one_that_follows_and_is_won_by_another_policy_as_it_is_not_ready_stops_all(sick: World) -> None:
+    """Its canary stood the change."""
+    sick.apply("p", **QUICK | {"safety": SAFETY | {"maxChangesPerMinute": 1}})
+    sick.run(900.0, until=lambda: reached(sick) == 1)
+    fine = next(one.name for one in sick.ec2.instances.values() if one.last.by == "p")
+    for _ in range(100):
+        for one in sick.ec2.instances.values():
+            sick.cluster.set_ready(one.node, one.name == fine or one.last.options[HOP] == 1)
+        relabels_sick_ones(sick, 20.0)
+    assert (reached(sick), states(sick)) == (2, ("BreakerOpen", "InstanceSetBack"))
 
 
 def test_an_edit_that_comes_with_the_move_ends_the_canary_without_a_result(

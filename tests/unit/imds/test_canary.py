@@ -272,6 +272,20 @@ def test_one_that_another_policy_wins_while_its_node_is_not_ready_fails_the_cana
     assert stepped(taken, canary=refused, attempts={"i-1": REFUSED}).faults == ()
 
 
+@pytest.mark.parametrize(
+    ("was_ready", "wanted", "has", "expected"),
+    [(False, 2, 1, ["InstanceSetBack"]), (True, 2, 1, []), (False, 3, 1, []), (False, 2, 2, [])],
+)
+def test_one_that_another_policy_reverts_after_its_node_was_not_ready_counts_as_reverted(
+    was_ready: bool, wanted: int, has: int, expected: list[str]
+) -> None:
+    """Not if the spec wants another value by then, nor while it has the change."""
+    taken = found(1, Options(has, "required", "enabled"), PolicyOptions("q", 200, Options(1)), ready=has == 1)
+    ones = watched(changed(1, applied=True, unready=not was_ready))
+    made = stepped(taken, watched=ones, options={HOP: wanted})
+    assert (reasons(made), instances(made)) == (expected, ["i-1"] if has == 2 else [])
+
+
 def test_one_that_may_not_be_changed_any_more_and_is_not_ready_ends_its_canary_without_a_fault() -> None:
     away, before = found(1, ready=False), canaries(canary("Changing", 1, unready=True))
     assert stepped(away, blocked={"i-1": {RAISE}}, canary=before).faults == ()

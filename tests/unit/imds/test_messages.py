@@ -313,7 +313,7 @@ AWAY = canaries(canary("Changing", 1, applied=True, unready=True, since=LONG_AGO
         pytest.param(
             given(found(1), watched=watched(changed(1, applied=True))),
             "InstanceSetBack",
-            "had the change, and then another client reverted it",
+            "had the change, and then another client or policy reverted it",
             id="one that follows is set back",
         ),
     ],
