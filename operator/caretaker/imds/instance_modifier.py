@@ -97,8 +97,9 @@ class InstanceModifier:
         assert mine.spec is not None  # noqa: S101 - only a policy that can be read is enforced
         safety, now = mine.spec.safety, time.monotonic()
         rate = cap(safety.max_changes_per_minute)
-        if state.cap is None or state.cap.rate != rate:
+        if state.cap is None:
             state.cap = AdaptiveRateLimiter(rate, now)
+        state.cap.pace(rate, now)
         limiters = {region: self._limiter(target, now) for region, target in targets.items()}
         waits = [one.wait(now) for one in limiters.values()]
         resumed = parse_time((mine.meta.annotations or {}).get(names.RESUME_AT)) or 0.0

@@ -42,6 +42,13 @@ class AdaptiveRateLimiter:
         self._refused = 0.0
         self._halved = -1.0
 
+    def pace(self, rate: Rate, now: float) -> None:
+        """The rate from now on. Another one begins with what is left of the burst: edits in quick succession
+        would else give a burst each."""
+        if rate != self.rate:
+            self.rate = rate
+            self._renew(now)
+
     def free(self, now: float) -> int:
         """How many may be sent at once."""
         self._recover(now)

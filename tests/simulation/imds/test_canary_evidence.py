@@ -375,6 +375,20 @@ def test_one_that_is_released_after_its_policy_did_not_select_it_counts(held: Wo
     assert (len(held.judge.sends) - before, states(held)) == (1, ("BreakerOpen", "CanaryLost"))
 
 
+# ---------------------------------------------------------------- its pace
+
+
+def test_edits_of_the_pace_give_no_changes_beyond_it(worlds: Callable[..., World]) -> None:
+    """Each edit would begin with those of three seconds at once."""
+    world = worlds(A, count=150)
+    safety = SAFETY | {"canary": {"instances": 0}}
+    world.apply("p", **QUICK | {"safety": safety})
+    for number in range(40):
+        world.run(1.5)
+        world.apply("p", safety=safety | {"maxChangesPerMinute": 60 - number % 2})
+    assert 30 < len(world.judge.sends) <= 60
+
+
 # ---------------------------------------------------------------- its Node
 
 

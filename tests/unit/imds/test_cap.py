@@ -47,6 +47,16 @@ def test_what_may_be_sent_at_once_is_taken_off_what_flows_in(
     assert cap(per_minute) == Rate(*rate)
 
 
+def test_another_rate_begins_with_what_is_left_of_the_burst() -> None:
+    limiter = AdaptiveRateLimiter(cap(60), 0.0)
+    for _ in range(2):
+        limiter.take(0.0)
+    limiter.pace(cap(600), 0.0)
+    assert (limiter.free(0.0), limiter.free(1.0)) == (1, 10)
+    limiter.pace(cap(60), 1.0)
+    assert limiter.free(1.0) == 3
+
+
 def test_a_refusal_halves_the_rate_and_a_minute_without_doubles_it() -> None:
     limiter = AdaptiveRateLimiter(Rate(4.0, 80.0), 0.0)
     assert (limiter.free(0.0), limiter.slowed(0.0)) == (80, False)
