@@ -1,12 +1,13 @@
 """How often EC2 is asked, and for what; against a double of its one call."""
 
 import asyncio
+import math
 from typing import Any, Final
 
 import pytest
 
 from caretaker.aws.errors import AwsError, ErrorClass
-from caretaker.aws.identity import ClientKey
+from caretaker.aws.identity import ClientKey, Identity
 from caretaker.imds import inventory as module
 from caretaker.imds.checks import OWN_SECONDS
 from caretaker.imds.inventory import Inventory
@@ -275,6 +276,29 @@ class Waiting:
         made = {"MetadataOptions": {"State": "pending"}, "State": {"Name": "running"}, "Tags": self.tags}
         wanted = filters.get("instance-id", self.ids)
         return {"Reservations": [{"Instances": [{"InstanceId": one, **made} for one in wanted]}]}
+
+
+@pytest.mark.parametrize("knows", [True, False])
+async def test_what_one_identity_changes_counts_for_all(clock: Clock, knows: bool) -> None:
+    """Descriptions lag."""
+    ec2, other = (
+        Ec2("i-1"),
+        ClientKey("ec2", "eu-west-1", identity=Identity(role_arn="arn:aws:iam::1:role/x")),
+    )
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.get(HERE, {"i-1"}, FRESH)
+    if knows:
+        await inventory.get(other, {"i-1"}, FRESH)
+    inventory.doubt("i-1", {"HttpPutResponseHopLimit": 2})
+    doubted = (await inventory.get(other, {"i-1"}, FRESH)).instances["i-1"]
+    assert (doubted.at, doubted.under_way) == ((-math.inf, False) if knows else (clock.now, True))
+    inventory.changed(HERE, "i-1", {**APPLIED, **PENDING})  # type: ignore[arg-type]
+    found = (await inventory.get(other, {"i-1"}, FRESH)).instances["i-1"]
+    assert (found.options.http_put_response_hop_limit, found.under_way) == (2, True)
+    clock.now += OWN_SECONDS + 1
+    await inventory.again(other, {"i-1"}, clock.now)
+    late = (await inventory.get(other, {"i-1"}, FRESH)).instances["i-1"]
+    assert (late.options.http_put_response_hop_limit, late.under_way) == (1, False)
 
 
 @pytest.mark.parametrize(
