@@ -36,6 +36,7 @@ REFRESH_STATUS: Final[dict[str, Any]] = {
         "dlqVisible": 1,
         "dlqCovered": 1,
         "checkedAt": "2027-01-15T07:59:00Z",
+        "dlqARN": "arn:aws:sqs:eu-west-1:111122223333:dead",
     },
     "requests": {
         "refreshAt": "2027-01-15T07:59:00Z",

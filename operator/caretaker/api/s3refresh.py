@@ -106,6 +106,7 @@ class QueueStatus(Wire, frozen=True, omit_defaults=False):
     dlq_visible: int = 0
     dlq_covered: int = 0  # how many of those arrived before a refresh of everything
     checked_at: str | None = None
+    dlq_arn: str = msgspec.field(default="", name="dlqARN")  # of the dead-letter queue with these figures
 
 
 class RequestsStatus(Wire, frozen=True, omit_defaults=False):

@@ -120,17 +120,18 @@ async def inspect(sqs: Sqs, source: SQSSource, before: QueueView, sent: Collecti
         return replace(before, problem=conditions.describe(error, SOURCE), code=str(error.error_class))
     found = answer.get("Attributes", {})
     view = view_of(found, source)
-    place = dead_letter_queue(found)
-    if place is None:
+    dlq_arn = dead_letter_queue(found)
+    if not dlq_arn:
         return view
-    if any(arn.split(":")[2:3] + arn.split(":")[4:] == ["sqs", *place] for arn in sent):
-        view = replace(view, fault=refreshes_as_dead_letters(source, place[1]))
+    account, name = dlq_arn.split(":")[4:]
+    if any(arn.split(":")[2:3] + arn.split(":")[4:] == ["sqs", account, name] for arn in sent):
+        view = replace(view, fault=refreshes_as_dead_letters(source, name))
     try:
-        return replace(view, dead_letters=await _dead_letters(sqs, *place))
+        return replace(view, dead_letters=await _dead_letters(sqs, account, name), dlq_arn=dlq_arn)
     except AwsError as error:
         # Not being allowed to look at it is no fault: it carries nothing.
         lost = error.not_found and not view.fault and source.malformed == "DeadLetter"
-        return replace(view, fault=no_dead_letter_queue(source, place[1])) if lost else view
+        return replace(view, fault=no_dead_letter_queue(source, name)) if lost else view
 
 
 async def _dead_letters(sqs: Sqs, account: str, name: str) -> int:

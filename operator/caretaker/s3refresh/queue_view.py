@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from caretaker.api.aws import ARN_FIELDS
 from caretaker.api.s3refresh import QueueStatus, SQSSource
@@ -47,6 +48,7 @@ class QueueView(msgspec.Struct, frozen=True):
     in_flight: int = 0
     dead_letters: int | None = None  # None: there is no such queue, or it cannot be looked at
     retention: int = MIN_RETENTION_SECONDS
+    dlq_arn: str = ""  # of the dead-letter queue, if it can be looked at
 
 
 def unread(view: QueueView, before: QueueStatus, now: float) -> bool:
@@ -61,7 +63,14 @@ def died(view: QueueView, before: QueueStatus) -> bool:
     them too often and had no time to write of them."""
     if before.checked_at is None or view.dead_letters is None:
         return False
-    return view.dead_letters > before.dlq_visible
+    return view.dead_letters > _of_its_queue(view, before).dlq_visible
+
+
+def _of_its_queue(view: QueueView, before: QueueStatus) -> QueueStatus:
+    """The status that stands, without the figures of another dead-letter queue than the one looked at now."""
+    if before.dlq_arn in ("", view.dlq_arn) or not view.dlq_arn:
+        return before
+    return replace(before, dlq_visible=0, dlq_covered=0, dlq_arn=view.dlq_arn)
 
 
 def status_of(
@@ -71,14 +80,16 @@ def status_of(
     refreshed, so the dead letters are covered, too."""
     if not view.checked or not read:
         return before
-    dead = before.dlq_visible if view.dead_letters is None else view.dead_letters
-    fresh = covered or before.checked_at is None
-    figures = (view.visible, view.in_flight, dead, dead if fresh else _still_covered(before, dead))
+    own = _of_its_queue(view, before)
+    dead = own.dlq_visible if view.dead_letters is None else view.dead_letters
+    fresh = covered or own.checked_at is None
+    figures = (view.visible, view.in_flight, dead, dead if fresh else _still_covered(own, dead))
     seen = parse_time(before.checked_at)
     due = seen is None or not 0 <= now - seen < min(RENEW_SECONDS, view.retention / RENEW_FRACTION)
-    if figures == (before.visible, before.in_flight, before.dlq_visible, before.dlq_covered) and not due:
+    stood = (before.visible, before.in_flight, before.dlq_visible, before.dlq_covered)
+    if figures == stood and own is before and not due:
         return before
-    return QueueStatus(*figures, checked_at=format_time(now))
+    return QueueStatus(*figures, format_time(now), view.dlq_arn or before.dlq_arn)
 
 
 def _still_covered(before: QueueStatus, dead: int) -> int:
@@ -104,14 +115,14 @@ def view_of(found: Mapping[str, str], source: SQSSource) -> QueueView:
     )
 
 
-def dead_letter_queue(found: Mapping[str, str]) -> tuple[str, str] | None:
-    """(account, name) of the queue's dead-letter queue; None when it has none."""
+def dead_letter_queue(found: Mapping[str, str]) -> str:
+    """The ARN of the queue's dead-letter queue; "" when it has none."""
     try:
         arn = str(json.loads(found["RedrivePolicy"])["deadLetterTargetArn"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+        return ""
     fields = arn.split(":")
-    return (fields[4], fields[5]) if len(fields) == ARN_FIELDS and all(fields[4:]) else None
+    return arn if len(fields) == ARN_FIELDS and all(fields[4:]) else ""
 
 
 def fault_of(found: Mapping[str, str], source: SQSSource) -> str:

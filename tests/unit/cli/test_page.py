@@ -79,6 +79,7 @@ RECORD = {
         "nextAttemptAt",
         "dlqVisible",
         "dlqCovered",
+        "dlqARN",
         "checkedAt",
         "visible",
     ),

@@ -199,6 +199,44 @@ def test_dead_letters_that_were_taken_away_do_not_cover_later_ones() -> None:
         assert uncovered(status) == left
 
 
+DEAD, OTHER = (f"arn:aws:sqs:eu-west-1:111122223333:{name}" for name in ("dead", "other"))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now", "left", "named"),
+    [
+        pytest.param(DEAD, DEAD, 0, DEAD, id="the same queue"),
+        pytest.param(DEAD, OTHER, 2, OTHER, id="another one"),
+        pytest.param("", OTHER, 0, OTHER, id="a record of an older version"),
+        pytest.param(DEAD, "", 0, DEAD, id="it cannot be seen now"),
+    ],
+)
+def test_what_was_covered_of_a_dead_letter_queue_covers_nothing_of_another(
+    recorded: str, now: str, left: int, named: str
+) -> None:
+    """The spec names another queue, or its redrive policy another dead-letter queue, with as many letters."""
+    before = QueueStatus(0, 0, 2, 2, format_time(NOW - 60), recorded)
+    seen = QueueView(checked=True, visible=1, dead_letters=2 if now else None, dlq_arn=now)
+    after = status_of(seen, before, NOW, read=True)
+    assert (uncovered(after), after.dlq_arn) == (left, named)
+    assert died(seen, before) is (left > 0), "not while it was read, so everything is refreshed"
+    covered = status_of(seen, before, NOW, read=True, covered=True)
+    assert (uncovered(covered), covered.dlq_arn) == (0, named)
+    assert status_of(seen, after, NOW + 60, read=True) is after
+
+
+def test_an_empty_dead_letter_queue_is_recorded_though_the_last_was_empty_too() -> None:
+    before = QueueStatus(checked_at=format_time(NOW - 60), dlq_arn=DEAD)
+    seen = QueueView(checked=True, dead_letters=0, dlq_arn=OTHER)
+    after = status_of(seen, before, NOW, read=True)
+    assert after.dlq_arn == OTHER
+
+
+def test_a_crd_without_the_field_makes_no_write_of_its_own() -> None:
+    before = QueueStatus(checked_at=format_time(NOW - 60))
+    assert status_of(QueueView(checked=True, dead_letters=0, dlq_arn=DEAD), before, NOW, read=True) is before
+
+
 def test_a_look_becomes_a_view() -> None:
     found = {
         "ApproximateNumberOfMessages": "7",
@@ -213,30 +251,29 @@ def test_a_look_becomes_a_view() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "place"),
+    ("arn", "found"),
     [
-        ({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1:111122223333:dead"}, ("111122223333", "dead")),
-        ({"deadLetterTargetArn": "arn:aws-cn:sqs:cn-north-1:1:d-q"}, ("1", "d-q")),
-        ({"deadLetterTargetArn": "nonsense"}, None),
-        ({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1::dead"}, None),
-        ({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1:111122223333:"}, None),
-        ({"deadLetterTargetArn": "arn:aws:sqs:eu-west-1:111122223333:dead:letters"}, None),
-        ({}, None),
+        (DEAD, True),
+        ("arn:aws-cn:sqs:cn-north-1:1:d-q", True),
+        ("nonsense", False),
+        ("arn:aws:sqs:eu-west-1::dead", False),
+        ("arn:aws:sqs:eu-west-1:111122223333:", False),
+        ("arn:aws:sqs:eu-west-1:111122223333:dead:letters", False),
     ],
 )
-def test_dead_letter_queue(policy: dict[str, str], place: tuple[str, str] | None) -> None:
-    assert dead_letter_queue({"RedrivePolicy": json.dumps(policy)}) == place
-    assert dead_letter_queue({"RedrivePolicy": "{"}) is None
-    assert dead_letter_queue({"RedrivePolicy": "[" * 100_000}) is None
-    assert dead_letter_queue({}) is None
+def test_dead_letter_queue(arn: str, found: bool) -> None:
+    policy = json.dumps({"deadLetterTargetArn": arn})
+    assert dead_letter_queue({"RedrivePolicy": policy}) == (arn if found else "")
+    assert dead_letter_queue({"RedrivePolicy": "{"}) == ""
+    assert dead_letter_queue({"RedrivePolicy": "[" * 100_000}) == ""
+    assert dead_letter_queue({}) == dead_letter_queue({"RedrivePolicy": "{}"}) == ""
 
 
 class Sqs:
     """A queue with a dead-letter queue, which is empty."""
 
     async def get_queue_attributes(self, **_: Any) -> Any:
-        arn = "arn:aws:sqs:eu-west-1:111122223333:dead"
-        redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
+        redrive = json.dumps({"deadLetterTargetArn": DEAD, "maxReceiveCount": 5})
         return {"Attributes": {"RedrivePolicy": redrive, "ApproximateNumberOfMessages": "0"}}
 
     async def get_queue_url(self, **_: Any) -> Any:
@@ -256,4 +293,4 @@ async def test_refreshes_do_not_go_to_the_dead_letter_queue_of_their_source(sent
     sqs: Any = Sqs()
     view = await inspect(sqs, SQSSource(queue_url=URL), QueueView(), (sent,))
     assert ("dead is the dead-letter queue of" in view.fault) is faulty
-    assert view.dead_letters == 0
+    assert (view.dead_letters, view.dlq_arn) == (0, DEAD)

@@ -199,6 +199,7 @@ def test_json_has_the_record_and_what_is_next() -> None:
         "dlqVisible": 2,
         "dlqCovered": 0,
         "checkedAt": "2027-01-15T07:59:20Z",
+        "dlqARN": "",
     }
 
 
