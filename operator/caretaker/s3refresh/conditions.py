@@ -219,12 +219,21 @@ def _service_busy(_: Snapshot, plan: Plan) -> ConditionState | None:
     return ("False", Reason.WAITING, f"{_failures(held)}; {_BUSY_REMEDY}") if held else None
 
 
-def _under_way(_: Snapshot, plan: Plan) -> ConditionState | None:
+def _under_way(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
     busy = [t.id for t in plan.targets if t.claim is not None or t.in_flight is not None]
-    if busy:
-        return "False", Reason.REFRESHING, f"{len(busy)} target(s) are being refreshed"
+    if number := len(busy) - _unfollowed(snapshot, plan):
+        return "False", Reason.REFRESHING, f"{number} target(s) are being refreshed"
     dirty = [t.id for t in plan.targets if t.dirty is not None]
     return ("False", Reason.WAITING, f"{len(dirty)} target(s) wait for their refresh") if dirty else None
+
+
+def _unfollowed(snapshot: Snapshot, plan: Plan) -> int:
+    """Targets whose refresh has an end that nobody looks for: the resource's tasks pause."""
+    if snapshot.setup.rejection is None and snapshot.read.active:
+        return 0
+    calls = snapshot.plan_input.running  # which are answered all the same
+    held = [t for t in plan.targets if t.claim is not None or t.in_flight is not None]
+    return sum(t.claim is None or t.claim.id not in calls for t in held)
 
 
 def _blind(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
@@ -233,7 +242,9 @@ def _blind(snapshot: Snapshot, plan: Plan) -> ConditionState | None:
     found = _first(rules, snapshot, plan)
     if found is None or found[1] == Reason.QUEUE_UNSUITABLE:  # which is read all the same
         return None
-    return "Unknown", found[1], f"events may wait that have not been received: {found[2]}"
+    number = _unfollowed(snapshot, plan)
+    ends = f"the end of the refresh of {number} target(s) is not looked for, and " if number else ""
+    return "Unknown", found[1], f"{ends}events may wait that have not been received: {found[2]}"
 
 
 def _left_in_queue(snapshot: Snapshot, _: Plan) -> ConditionState | None:

@@ -11,8 +11,8 @@ from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.s3refresh import conditions
 from caretaker.s3refresh import plan as planning
 from caretaker.s3refresh.conditions import conditions_of, queue_of, regained
-from caretaker.s3refresh.debounce import Claim, Failure, InFlight, LastCall, TargetState
-from caretaker.s3refresh.folders import Request
+from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, TargetState
+from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.queue_view import SOURCE, QueueView
 from caretaker.s3refresh.snapshot import Discovery, Plan, Rejection, Snapshot
@@ -127,6 +127,35 @@ def test_what_a_condition_says(case: str, kind: str, message: str) -> None:
     found = c.find(tuple(conditions_of(given, planning.plan(given.plan_input))), kind)
     assert found is not None
     assert (found.message, found.observed_generation) == (message, 3)
+
+
+IN_FLIGHT = TargetState("share-1", in_flight=InFlight("n", NOW, CALL))
+WITH_DIRTY = msgspec.structs.replace(IN_FLIGHT, dirty=DirtyScope(NOW, EVERYTHING))
+CLAIMED = TargetState("share-1", claim=Claim("c", "me", NOW, CALL, NOW))
+UNSEEN = "events may wait that have not been received"
+UNFOLLOWED = f"the end of the refresh of 1 target(s) is not looked for, and {UNSEEN}"
+
+
+@pytest.mark.parametrize(
+    ("target", "running", "rejection", "expected"),
+    [
+        (IN_FLIGHT, (), None, ("Unknown", "Suspended", f"{UNFOLLOWED}: suspended; what is dirty is kept")),
+        (CLAIMED, (), None, ("Unknown", "Suspended", f"{UNFOLLOWED}: suspended; what is dirty is kept")),
+        (WITH_DIRTY, (), None, ("False", "Waiting", "1 target(s) wait for their refresh")),
+        (CLAIMED, ("c",), None, ("False", "Refreshing", "1 target(s) are being refreshed")),
+        (IN_FLIGHT, (), Rejection("NotGranted", "no"), ("Unknown", "NotGranted", f"{UNFOLLOWED}: no")),
+    ],
+)
+def test_a_refresh_whose_end_is_not_looked_for_is_not_told_as_under_way(
+    target: TargetState, running: tuple[str, ...], rejection: Rejection | None, expected: tuple[str, str, str]
+) -> None:
+    spec = msgspec.structs.replace(SPEC, suspend=rejection is None)
+    given = view(spec=spec, rejection=rejection)
+    inputs = msgspec.structs.replace(given.plan_input, running=frozenset(running))
+    made = Plan(targets=(target,))
+    told = c.find(tuple(conditions_of(msgspec.structs.replace(given, plan_input=inputs), made)), c.CAUGHT_UP)
+    assert told is not None
+    assert (told.status, told.reason, told.message) == expected
 
 
 def known(*names: str) -> Discovery:
