@@ -4,6 +4,7 @@ Pure. Without it every user with the right to create a resource could drain any 
 Inputs: the setting's text and a resource's spec. It must not look up anything.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Self
@@ -295,6 +296,7 @@ def glob(pattern: str, text: str) -> bool:
     return len(text) - len(last) >= at and _part(last).fullmatch(text, len(text) - len(last)) is not None
 
 
+@functools.lru_cache(maxsize=1024)  # of patterns that each S3 event is compared with
 def _part(pattern: str) -> re.Pattern[str]:
     return re.compile("".join("." if c == "?" else re.escape(c) for c in pattern), re.DOTALL)
 

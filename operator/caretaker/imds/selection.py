@@ -1,8 +1,8 @@
 """Which nodes a policy is about. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 
+from caretaker.api.grants import glob
 from caretaker.api.imds import GroupTerm, LabelSelector, Requirement, Selector
 
 
@@ -49,10 +49,5 @@ def _meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 def _in_group(term: GroupTerm, groups: Sequence[tuple[str, str]]) -> bool:
     return any(
-        kind == term.kind and any(_is_like(name, pattern) for pattern in term.names) for kind, name in groups
+        kind == term.kind and any(glob(pattern, name) for pattern in term.names) for kind, name in groups
     )
-
-
-def _is_like(name: str, pattern: str) -> bool:
-    # Names of Auto Scaling groups may have a `[`. Only `*` and `?` are wildcards.
-    return fnmatchcase(name, pattern.replace("[", "[[]"))

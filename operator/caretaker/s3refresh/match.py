@@ -10,12 +10,12 @@ and a trailing slash. The spec names the bucket of an access point, or S3 is ask
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from caretaker.api.grants import glob
 from caretaker.api.s3refresh import Filter
 from caretaker.s3refresh import debounce, folders
 from caretaker.s3refresh.debounce import TargetState
@@ -181,7 +181,7 @@ def wanted(filter_: Filter, event: ObjectEvent) -> bool:
         return False
     if filter_.buckets and event.bucket not in filter_.buckets:
         return False
-    if any(fnmatchcase(event.principal, pattern) for pattern in filter_.ignore_principals):
+    if any(glob(pattern, event.principal) for pattern in filter_.ignore_principals):
         return False
     return not event.key or _key_passes(filter_, event.key)
 
