@@ -32,7 +32,7 @@ from caretaker.s3refresh.debounce import (
     Phase,
     TargetState,
 )
-from caretaker.s3refresh.folders import ROOT, Request, Scope
+from caretaker.s3refresh.folders import EVERYTHING, ROOT, Request, Scope
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.queue_view import SOURCE
 from caretaker.s3refresh.target_types import TargetType, target_type_of
@@ -143,7 +143,8 @@ def decode_target(status: wire.TargetStatus, now: float) -> TargetState:
         later = _if(
             lambda later: DirtyScope(when(later.since), _scope(later), requested=later.requested), one.later
         )
-        return DirtyScope(when(one.since), _scope(one), one.closed, later, one.max_folders, one.requested)
+        most = max(one.max_folders, 0)
+        return DirtyScope(when(one.since), _scope(one), one.closed, later, most, one.requested)
 
     def claim(one: wire.ClaimStatus) -> Claim:
         since = when(one.since)
@@ -199,7 +200,8 @@ def _if(make: Callable[[P], R], part: P | None) -> R | None:
 
 
 def _scope(status: wire.LaterStatus) -> Scope:
-    return Scope(all=status.all, folders=frozenset(status.folders), trees=frozenset(status.trees))
+    found = Scope(all=status.all, folders=frozenset(status.folders), trees=frozenset(status.trees))
+    return found or EVERYTHING  # somebody has cut the record short
 
 
 def _waits(dirty: DirtyScope) -> tuple[str, bool, tuple[str, ...], tuple[str, ...], bool]:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from caretaker.api.s3refresh import MAX_TARGETS, Filter
+from caretaker.api.s3refresh import MAX_TARGETS, Filter, TargetStatus
 from caretaker.s3refresh import debounce, folders, match
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, TargetState
 from caretaker.s3refresh.envelope import Completion, ObjectEvent
@@ -14,6 +14,7 @@ from caretaker.s3refresh.match import Matches, Share, of_buckets
 from caretaker.s3refresh.options import DebounceOptions
 from caretaker.s3refresh.plan import REDUCED_NAMES, plan
 from caretaker.s3refresh.record_bounds import MAX_RECORD_BYTES, size
+from caretaker.s3refresh.resource import decode_target
 from caretaker.s3refresh.snapshot import Discovery, End, Message, Plan, PlanInput, Result
 from caretaker.s3refresh.timing import TargetTimes
 from testing.scopes import covers
@@ -53,6 +54,28 @@ def test_an_event_dirties_every_share_of_its_bucket_and_prefix() -> None:
     assert of(made).dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "team", "team/x"})))
     assert of(made, "two").dirty == DirtyScope(NOW, Scope(folders=frozenset({"/", "x"})))
     assert (made.done, made.returned, made.matches.matched) == ((1,), (), 1)
+
+
+LONG_AGO = "2020-01-01T00:00:00Z"
+MANY = [f"{number}" for number in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        ({}, Request(("/",), recursive=True)),
+        ({"folders": ["a"], "later": {"since": LONG_AGO}}, Request(("a",), recursive=False)),
+        ({"folders": MANY, "maxFolders": -3}, None),
+    ],
+)
+def test_a_record_that_somebody_has_cut_short_is_refreshed_all_the_same(
+    waits: dict[str, object], expected: Request | None
+) -> None:
+    """The CRD lets such a status in; a pass that fails for it would fail for ever."""
+    damaged = {"id": "one", "dirty": {"since": LONG_AGO, **waits}}
+    ((_, claim),) = planned(decode_target(msgspec.convert(damaged, TargetStatus), NOW)).calls
+    assert expected in (claim.request, None)
+    assert len(claim.request.folders) <= DebounceOptions().max_folders
 
 
 def test_an_event_joins_what_waits_and_begins_the_record_of_a_new_share() -> None:
