@@ -18,7 +18,7 @@ from caretaker.api.conditions import RefreshReason as Reason
 from caretaker.api.durations import seconds_of
 from caretaker.api.objects import WireMeta
 from caretaker.api.s3refresh import Spec, SQSSource, Status
-from caretaker.api.times import format_micros, parse_time
+from caretaker.api.times import format_micros, format_time, parse_time
 from caretaker.aws.identity import ClientKey, Keys, User
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.s3refresh import costs
@@ -40,6 +40,10 @@ from caretaker.s3refresh.target_types import TargetType, target_type_of
 KIND: Final = S3_AGGREGATED_REFRESH.kind
 FINALIZER: Final = f"{names.GROUP}/finalizer"
 MOST_WAIT: Final = 20  # seconds of a long poll (SQS's own limit)
+
+# In place of a status that cannot be read. Until the queue is read, statuses that are written have this time,
+# which tells that targets were looked up, and that events may be gone: everything is refreshed.
+LOST: Final = Status(queue=wire.QueueStatus(checked_at=format_time(0)))
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -66,13 +70,12 @@ class ParsedRefresh(msgspec.Struct, frozen=True):
     spec: Spec | None
     options: DebounceOptions = DebounceOptions()
     invalid: str = ""
-    lost: bool = False  # the record cannot be read: everything counts as stale
 
     @property
     def first(self) -> bool:
         """Whether its targets were never looked up: an empty record may also be one that all have left."""
         # The queue is read, and its figures are written, only once targets were looked up.
-        if self.status.targets or self.lost or self.status.queue.checked_at is not None:
+        if self.status.targets or self.status.queue.checked_at is not None:
             return False
         looked = c.find(self.status.conditions, c.TARGETS_RESOLVED)
         return looked is None or looked.reason not in (Reason.RESOLVED, Reason.NO_TARGETS)
@@ -93,25 +96,24 @@ def targets_of(read: ParsedRefresh, now: float) -> tuple[TargetState, ...]:
     return tuple(decode_target(one, now) for one in read.status.targets)
 
 
-def _status(raw: RawRefresh) -> Status | None:
+def _status(raw: RawRefresh) -> Status:
     try:
         return msgspec.json.decode(raw.status, type=Status)
     except msgspec.ValidationError:
-        return None  # written by another client
+        return LOST  # written by another client
 
 
 def read(raw: RawRefresh, wanted: type[Spec]) -> ParsedRefresh:
     """Judge it. `wanted` is a Spec with every target that there is. A spec older than a stricter CRD is
     shown, never a crash."""
-    found = _status(raw)
-    status, lost = found or Status(), found is None
+    status = _status(raw)
     try:
         spec = msgspec.json.decode(raw.spec, type=wanted)
         options = options_of(spec, status.cost)
     except ValueError as error:  # msgspec.ValidationError is one
         invalid = str(error).replace("`$", "`spec")
-        return ParsedRefresh(raw.metadata, status, None, invalid=invalid, lost=lost)
-    return ParsedRefresh(raw.metadata, status, spec, options, lost=lost)
+        return ParsedRefresh(raw.metadata, status, None, invalid=invalid)
+    return ParsedRefresh(raw.metadata, status, spec, options)
 
 
 def options_of(spec: Spec, cost: wire.CostStatus | None = None) -> DebounceOptions:

@@ -5,7 +5,8 @@ import pytest
 
 from caretaker.api import conditions as c
 from caretaker.api.conditions import Event
-from caretaker.api.s3refresh import Status
+from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Resync, Status
 from caretaker.api.times import format_time
 from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.s3refresh import conditions
@@ -14,10 +15,12 @@ from caretaker.s3refresh.conditions import conditions_of, queue_of, regained
 from caretaker.s3refresh.debounce import Claim, DirtyScope, Failure, InFlight, LastCall, TargetState
 from caretaker.s3refresh.folders import EVERYTHING, Request
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.queue_view import SOURCE, QueueView
+from caretaker.s3refresh.queue_view import SOURCE, QueueView, unread
+from caretaker.s3refresh.resource import RawRefresh, read
 from caretaker.s3refresh.snapshot import Discovery, Plan, Rejection, Snapshot
 from caretaker.s3refresh.status import given_up, status_of, transitions
-from unit.s3refresh.states import CALL, CASES, FAILED, NOW, SPEC, view
+from caretaker.s3refresh.targets import registry
+from unit.s3refresh.states import CALL, CASES, FAILED, FOUND, NOW, SPEC, view
 
 
 def said(snapshot: Snapshot) -> dict[str, tuple[str, str]]:
@@ -127,6 +130,26 @@ def test_what_a_condition_says(case: str, kind: str, message: str) -> None:
     found = c.find(tuple(conditions_of(given, planning.plan(given.plan_input))), kind)
     assert found is not None
     assert (found.message, found.observed_generation) == (message, 3)
+
+
+def test_a_record_that_could_not_be_read_is_refreshed_though_targets_are_found_later() -> None:
+    """A new process writes a status before it has looked for targets, and the spec has no resync on start."""
+    spec = msgspec.json.encode(msgspec.structs.replace(SPEC, resync=Resync(on_start=False)))
+    raw = RawRefresh(
+        WireMeta(name="r", namespace="ns"), msgspec.Raw(spec), msgspec.Raw(b'{"targets": "none"}')
+    )
+    unknown = view(
+        shares=Discovery(), queue=QueueView(), polling=False, before=read(raw, registry().spec).status
+    )
+    inputs = msgspec.structs.replace(unknown.plan_input, targets=())
+    written = status_of(msgspec.structs.replace(unknown, plan_input=inputs), planning.plan(inputs))
+    assert written.targets == ()
+    raw.status = msgspec.Raw(msgspec.json.encode(written))
+    found = read(raw, registry().spec)
+    looked = msgspec.structs.replace(inputs, discovery=FOUND, first=found.first, resync_on_start=False)
+    (target,) = planning.plan(looked).targets
+    assert target.dirty == DirtyScope(NOW, EVERYTHING)
+    assert unread(QueueView(checked=True), found.status.queue, NOW), "nor is it known what the queue has lost"
 
 
 IN_FLIGHT = TargetState("share-1", in_flight=InFlight("n", NOW, CALL))

@@ -16,6 +16,7 @@ from caretaker.s3refresh.debounce import DirtyScope, TargetState
 from caretaker.s3refresh.folders import EVERYTHING
 from caretaker.s3refresh.resource import (
     FINALIZER,
+    LOST,
     ParsedRefresh,
     RawRefresh,
     Reading,
@@ -69,9 +70,7 @@ def resolved(reason: str, *targets: TargetStatus) -> Status:
             False,
             id="all targets have gone, and the spec was edited since",
         ),
-        pytest.param(
-            ParsedRefresh(META, Status(), None, lost=True), False, id="a record that cannot be read"
-        ),
+        pytest.param(ParsedRefresh(META, LOST, None), False, id="a record that cannot be read"),
     ],
 )
 def test_first(found: ParsedRefresh, first: bool) -> None:
@@ -94,13 +93,13 @@ def test_a_spec_that_an_older_crd_let_in_is_told_with_its_field(spec: object, wo
     assert found.spec is None
     assert words in found.invalid
     assert not found.active
-    assert (found.meta, found.status, found.lost) == (META, Status(), False)
+    assert (found.meta, found.status) == (META, Status())
 
 
 def test_what_stands_is_kept_without_a_spec() -> None:
     found = read(raw({}, {"observedGeneration": 4}))
-    assert (found.spec, found.status.observed_generation, found.lost) == (None, 4, False)
-    assert read(raw({}, {"targets": "none"})).lost is True
+    assert (found.spec, found.status.observed_generation) == (None, 4)
+    assert read(raw({}, {"targets": "none"})).status == LOST
 
 
 def test_the_pace_is_the_specs() -> None:
@@ -146,7 +145,7 @@ def test_the_targets_on_record() -> None:
 
 def test_a_status_that_somebody_else_wrote_counts_as_lost() -> None:
     found = read(raw(status={"targets": "none"}))
-    assert (found.lost, found.status, found.invalid) == (True, Status(), "")
+    assert (found.status, found.first, found.invalid) == (LOST, False, "")
 
 
 def test_a_resource_on_its_way_out_is_active_even_if_suspended() -> None:
