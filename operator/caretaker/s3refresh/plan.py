@@ -114,8 +114,8 @@ def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft
     ids = matcher.ids
     for message in inputs.messages:
         early = [c for c in message.completions if not _complete(inputs, targets, c)]
-        if early and not inputs.idempotent and any(target.claim for target in targets.values()):
-            result.returned.append(message.id)  # its call may not have been answered yet
+        if not inputs.idempotent and any(_may_be_called(inputs, targets, one) for one in early):
+            result.returned.append(message.id)
             continue
         if early and len(early) == len(message.completions):
             result.unclaimed.append(message.id)
@@ -134,6 +134,13 @@ def _messages(inputs: PlanInput, targets: dict[str, TargetState], result: _Draft
     result.matches = matcher.matches()
     for name, scope in result.matches.found.items():
         _mark(inputs, targets, name, scope)
+
+
+def _may_be_called(inputs: PlanInput, targets: Mapping[str, TargetState], completion: Completion) -> bool:
+    """Whether the completion event may be of a call that has not been answered yet."""
+    arn = completion.share_arn
+    others = {share.id for share in inputs.discovery.shares if arn and share.arn != arn}
+    return any(target.claim is not None and target.id not in others for target in targets.values())
 
 
 def _complete(inputs: PlanInput, targets: dict[str, TargetState], completion: Completion) -> bool:

@@ -263,17 +263,26 @@ def test_whole_shares_are_refreshed_if_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claimed", "idempotent", "kept", "unclaimed"),
-    [(True, False, (1,), ()), (True, True, (), (1,)), (False, False, (), (1,))],
+    ("claimed", "share", "given", "kept"),
+    [
+        pytest.param(True, "arn:one", {}, True, id="it may be of the call"),
+        pytest.param(True, "", {}, True, id="it names no share"),
+        pytest.param(
+            True, "arn:one", {"shares": (), "complete": False}, True, id="the share is not known now"
+        ),
+        pytest.param(True, "arn:nine", {}, False, id="of another share, which is another resource's"),
+        pytest.param(True, "arn:one", {"idempotent": True}, False, id="ends are not told by messages"),
+        pytest.param(False, "arn:one", {}, False, id="no call"),
+    ],
 )
 def test_the_end_of_an_unknown_refresh_may_be_of_a_call_that_is_not_answered_yet(
-    claimed: bool, idempotent: bool, kept: tuple[int, ...], unclaimed: tuple[int, ...]
+    claimed: bool, share: str, given: dict[str, Any], kept: bool
 ) -> None:
+    """One that is returned again and again ends in the dead-letter queue."""
     claim = Claim("c", "me", NOW - 5, CALL, NOW - 40) if claimed else None
-    messages = (Message(1, completions=(Completion("n9", "arn:nine"),)), put(2, "a"))
-    running = frozenset({"c"})
-    made = planned(TargetState("one", claim=claim), messages=messages, idempotent=idempotent, running=running)
-    assert (made.returned, made.unclaimed, made.done) == (kept, unclaimed, (2,))
+    messages = (Message(1, completions=(Completion("n9", share),)),)
+    made = planned(TargetState("one", claim=claim), messages=messages, running=frozenset({"c"}), **given)
+    assert (made.returned, made.unclaimed, made.done) == (((1,), (), ()) if kept else ((), (1,), ()))
 
 
 def test_what_follows_a_message_that_cannot_be_read_is_read() -> None:
