@@ -17,7 +17,7 @@ from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource, timing
-from caretaker.s3refresh.admission import access_of
+from caretaker.s3refresh.admission import QueueAccess, access_of
 from caretaker.s3refresh.concurrency import (
     GATEWAY_SECONDS,
     ConcurrencyLimiter,
@@ -29,7 +29,7 @@ from caretaker.s3refresh.conditions import queue_of
 from caretaker.s3refresh.debounce import TargetState
 from caretaker.s3refresh.metrics import count
 from caretaker.s3refresh.object_counts import Signer
-from caretaker.s3refresh.resource import FINALIZER, RawRefresh
+from caretaker.s3refresh.resource import FINALIZER, ParsedRefresh, RawRefresh
 from caretaker.s3refresh.shared import Dependencies, Shared
 from caretaker.s3refresh.snapshot import Plan, Snapshot
 from caretaker.s3refresh.target_types import target_type_of
@@ -50,7 +50,7 @@ class Writer:
         self._shared = shared
         self._lookups, self._call_slots = Lookups(), CallSlots()
         self._access_points = AccessPoints()
-        self._recalled = asyncio.Event()  # set when the limiter knows the calls of former leaders
+        self._recalled = asyncio.Event()  # set when the claims and calls of all resources are known
         self._recalling = asyncio.Lock()
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -61,12 +61,12 @@ class Writer:
         another resource must not take the same. Raises Conflict if a stop has begun and the plan has calls:
         none of them would be made, and the next pass plans none."""
         await self._keep_finalizer(key, snapshot)
+        await self._recall()
         worker = self._shared.workers.get(key)
         if worker is not None and worker.uid != snapshot.read.meta.uid:  # another resource had this name
             self.forget(key)
         self._declare(key, snapshot)
         self._note(key, snapshot, plan)
-        await self._recall()
         worker = await self._worker(key, snapshot.read.meta)
         await self._set_up(worker, snapshot)
         worker.memory.blocked_since = snapshot.blocked_since
@@ -76,12 +76,15 @@ class Writer:
 
     def _declare(self, key: Key, snapshot: Snapshot) -> None:
         """Raises Conflict if others have claimed or left its queues since the snapshot."""
-        access = access_of(key, snapshot.read, self._of.grants, self._shared.claims)
+        access = self._access(key, snapshot.read)
         if access.rejection != snapshot.setup.access:
             raise Conflict("the claims to its queues have changed")
         self._shared.claims.declare(key, access.claims, partial(self._of.add, key))
         if snapshot.setup.secret is not None:
             self._shared.key_ring.store(key, snapshot.setup.secret)
+
+    def _access(self, key: Key, read: ParsedRefresh) -> QueueAccess:
+        return access_of(key, read, self._of.grants, self._shared.claims)
 
     def _note(self, key: Key, snapshot: Snapshot, plan: Plan) -> None:
         inputs, clock = snapshot.plan_input, time.monotonic()
@@ -120,8 +123,8 @@ class Writer:
         return written.metadata.resource_version
 
     async def _recall(self) -> None:
-        """Before the first worker begins: read from all resources when each file share may last have been
-        called."""
+        """Before the first worker begins: read from all resources which queues they claim, and when each file
+        share may last have been called."""
         async with self._recalling:
             if self._recalled.is_set():
                 return
@@ -130,6 +133,9 @@ class Writer:
 
             def recorded(raw: RawRefresh) -> tuple[TargetState, ...]:
                 read, meta = resource.read(raw, types), raw.metadata
+                key = Key(resource.KIND, meta.namespace, meta.name)
+                self._shared.claims.declare(key, self._access(key, read).claims, partial(self._of.add, key))
+                self._of.add(key)  # it may be gone meanwhile, and its claims with it
                 if read.spec is not None:
                     signer = Signer.of(read.spec.aws, meta.namespace)
                     self._shared.counts.recall(meta.namespace, signer, read.status.cost, now)

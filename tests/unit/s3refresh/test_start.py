@@ -1,0 +1,77 @@
+"""The first passes of a process: whose a queue is must not depend on their order."""
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from caretaker.api.objects import WireMeta
+from caretaker.runtime.controller import Conflict
+from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh.resource import RawRefresh
+from testing.s3refreshes import refresh
+from unit.s3refresh.test_gather import kind_of, tasks
+
+ELDER, YOUNGER = (Key("S3AggregatedRefresh", "ours", name) for name in ("elder", "younger"))
+SPEC: Final = msgspec.json.encode(
+    refresh(filter={"buckets": ["media"]}, target={"http": {"url": "https://cdn.example.com/purge"}})
+)
+
+
+class ApiServer:
+    """Two resources that name one queue."""
+
+    host = "https://api.example.com"
+    guard = None
+
+    def __init__(self) -> None:
+        created = {"elder": "2026-01-01T00:00:00Z", "younger": "2026-02-01T00:00:00Z"}
+        self.resources = {
+            name: RawRefresh(
+                WireMeta(name=name, namespace="ours", uid=name, creation_timestamp=at), msgspec.Raw(SPEC)
+            )
+            for name, at in created.items()
+        }
+
+    async def get(self, path: str, _: Any) -> RawRefresh:
+        return self.resources[path.rpartition("/")[2]]
+
+    async def list(self, *_: Any, each: Any, **__: Any) -> tuple[list[Any], str]:
+        return [each(raw) for raw in self.resources.values()], ""
+
+
+async def test_the_younger_of_two_begins_no_task_though_its_pass_is_the_first() -> None:
+    """Before, it read the queue until the elder's first pass, and deleted the events of other targets."""
+    added = list[Key]()
+    kind = kind_of(ApiServer(), added)
+    first = await kind.gather(YOUNGER)
+    assert first is not None
+    with pytest.raises(Conflict):
+        await kind.before(first, kind.plan(first))
+    assert tasks() == set()
+    assert ELDER in added, "were it gone since it was listed, its pass would let the queue go"
+    again = await kind.gather(YOUNGER)
+    assert again is not None
+    assert again.setup.rejection is not None
+    assert again.setup.rejection.reason == "QueueConflict"
+    await kind.before(again, kind.plan(again))
+    assert tasks() == set()
+    await kind.stop()
+
+
+async def test_a_resource_that_is_gone_before_its_first_pass_holds_no_queue() -> None:
+    added = list[Key]()
+    kind = kind_of(ApiServer(), added)
+    first = await kind.gather(YOUNGER)
+    assert first is not None
+    with pytest.raises(Conflict):
+        await kind.before(first, kind.plan(first))
+    added.clear()
+    kind.forget(ELDER)
+    assert added == [YOUNGER]
+    again = await kind.gather(YOUNGER)
+    assert again is not None
+    assert again.setup.rejection is None
+    await kind.before(again, kind.plan(again))
+    assert tasks() != set()
+    await kind.stop()
