@@ -50,8 +50,8 @@ def transitions(
     """The Events between two statuses. `expired`: events may have been lost before they were received;
     `concerned`: targets that new requests concern."""
     message = (
-        "the queue was not read for long, or by another resource, or its dead-letter queue grew: "
-        "everything is refreshed"
+        "the queue was not read for long, or by another resource, or its dead-letter queue grew, or the "
+        "status could not be read: everything is refreshed"
     )
     lost = [Event("Warning", "EventsMayHaveExpired", message)] if expired else []
     events = [*lost, *_conditions(before, after), *_asked(before, after, concerned or 0)]

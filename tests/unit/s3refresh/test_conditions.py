@@ -325,8 +325,8 @@ class TestEvents:
         assert event == Event(
             "Warning",
             "EventsMayHaveExpired",
-            "the queue was not read for long, or by another resource, or its dead-letter queue grew: "
-            "everything is refreshed",
+            "the queue was not read for long, or by another resource, or its dead-letter queue grew, or the "
+            "status could not be read: everything is refreshed",
         )
 
     def test_a_flush_that_is_given_up(self) -> None:
