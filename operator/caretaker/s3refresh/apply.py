@@ -136,6 +136,8 @@ class Writer:
                 key = Key(resource.KIND, meta.namespace, meta.name)
                 self._shared.claims.declare(key, self._access(key, read).claims, partial(self._of.add, key))
                 self._of.add(key)  # it may be gone meanwhile, and its claims with it
+                if read.lost:
+                    limiter.recall_any(clock)
                 if read.spec is not None:
                     signer = Signer.of(read.spec.aws, meta.namespace)
                     self._shared.counts.recall(meta.namespace, signer, read.status.cost, now)

@@ -68,6 +68,7 @@ class ConcurrencyLimiter:
         self._stands: dict[Key, _Stand] = {}
         # (endpoint, a file share's id) -> when its last call may have been accepted; the oldest comes first
         self._called: dict[tuple[str, str], float] = {}
+        self._any_called = -math.inf  # when any share may last have been called
 
     def called(self, share: Share, clock: float) -> None:
         """A refresh was requested, or may have been accepted, at this time. Buckets have no gateway."""
@@ -84,13 +85,19 @@ class ConcurrencyLimiter:
                 late = CALL_SECONDS if target.claim is not None else 0.0
                 self._note_call(target.last.endpoint, target.id, clock + late)
 
+    def recall_any(self, clock: float) -> None:
+        """A record of another process cannot be read: its calls may have been made now, and to any share."""
+        self._any_called = clock
+
     def held(self, shares: Iterable[Share], interval: float, clock: float) -> dict[str, float]:
         """Share id -> seconds until `interval` has passed since the last call of any resource: the gateway
         counts by share. Older calls are forgotten."""
         while self._called and clock - self._called[oldest := next(iter(self._called))] >= interval:
             del self._called[oldest]
         called = {
-            share.id: self._called.get((share.endpoint, share.id), -math.inf) for share in shares if share.arn
+            share.id: self._called.get((share.endpoint, share.id), self._any_called)
+            for share in shares
+            if share.arn
         }
         ago = {name: clock - at for name, at in called.items()}
         return {name: interval - passed for name, passed in ago.items() if passed < interval}

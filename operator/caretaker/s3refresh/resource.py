@@ -72,6 +72,11 @@ class ParsedRefresh(msgspec.Struct, frozen=True):
     invalid: str = ""
 
     @property
+    def lost(self) -> bool:
+        """Whether its status could not be read, and nothing is known since."""
+        return self.status.queue == LOST.queue
+
+    @property
     def first(self) -> bool:
         """Whether its targets were never looked up: an empty record may also be one that all have left."""
         # The queue is read, and its figures are written, only once targets were looked up.

@@ -1,5 +1,6 @@
 """The first passes of a process: whose a queue is must not depend on their order."""
 
+import time
 from typing import Any, Final
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from caretaker.api.objects import WireMeta
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
+from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.resource import RawRefresh
 from testing.s3refreshes import refresh
 from unit.s3refresh.test_gather import kind_of, tasks
@@ -56,6 +58,26 @@ async def test_the_younger_of_two_begins_no_task_though_its_pass_is_the_first() 
     assert again.setup.rejection.reason == "QueueConflict"
     await kind.before(again, kind.plan(again))
     assert tasks() == set()
+    await kind.stop()
+
+
+@pytest.mark.parametrize(("status", "held"), [({}, {}), ({"targets": "none"}, {"share-1": 60.0})])
+async def test_no_share_is_called_at_once_where_a_record_cannot_be_read(
+    status: dict[str, str], held: dict[str, float]
+) -> None:
+    """It may have told of a call within 60 s, after which a gateway ignores the next one."""
+    api = ApiServer()
+    api.resources["elder"].status = msgspec.Raw(msgspec.json.encode(status))
+    kind = kind_of(api, [])
+    first = await kind.gather(ELDER)
+    assert first is not None
+    begun = time.monotonic()
+    await kind.before(first, kind.plan(first))
+    share = Share("share-1", "arn:share-1", "media")
+    found = kind._shared.limiter.held([share], 60.0, begun)
+    assert found.keys() == held.keys()
+    assert all(found[name] >= least for name, least in held.items())
+    assert kind._shared.limiter.held([share], 60.0, time.monotonic() + 60.0) == {}
     await kind.stop()
 
 
