@@ -96,6 +96,12 @@ class QueueAccess(msgspec.Struct, frozen=True):
     rejection: Rejection | None = None
 
 
+def rank_of(read: ParsedRefresh) -> tuple[bool, str, str, str]:
+    """The place of a resource among those that have one queue as their source: QueueClaim.rank, its name."""
+    own, meta = read.spec is not None and bool(read.spec.aws.secret_name), read.meta
+    return own, meta.creation_timestamp or "", meta.namespace, meta.name
+
+
 def access_of(key: Key, read: ParsedRefresh, grants: Grants, claims: QueueClaims) -> QueueAccess:
     """What the resource may do, by the claims that others have declared. Changes nothing."""
     spec = read.spec
@@ -110,7 +116,7 @@ def access_of(key: Key, read: ParsedRefresh, grants: Grants, claims: QueueClaims
     refused = Rejection(Reason.NOT_GRANTED, "; ".join(map(str, found))) if found else _ring(spec, target_type)
     if refused is not None:
         return QueueAccess(rejection=refused)
-    rank = (bool(spec.aws.secret_name), read.meta.creation_timestamp or "")
+    rank = rank_of(read)[:2]
     queue = arn_of_queue(source, spec)
     own = {queue: QueueClaim(rank, alike(spec, key.namespace, source))}
     owner = claims.owner(key, queue, own[queue])

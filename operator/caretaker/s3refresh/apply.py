@@ -10,14 +10,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Status
 from caretaker.aws.identity import ClientKey
 from caretaker.kube.errors import or_none
 from caretaker.registry import S3_AGGREGATED_REFRESH
 from caretaker.runtime.controller import Conflict
+from caretaker.runtime.tasks import in_pieces
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh import queue_view, resource, timing
-from caretaker.s3refresh.admission import QueueAccess, access_of
+from caretaker.s3refresh.admission import QueueAccess, access_of, rank_of
 from caretaker.s3refresh.concurrency import (
     GATEWAY_SECONDS,
     ConcurrencyLimiter,
@@ -131,17 +135,16 @@ class Writer:
             limiter, recalled = self._shared.limiter, self._recalled
             now, clock, types = time.time(), time.monotonic(), registry().spec
 
-            def recorded(raw: RawRefresh) -> tuple[TargetState, ...]:
+            def recorded(raw: RawRefresh) -> tuple[ParsedRefresh, tuple[TargetState, ...]]:
                 read, meta = resource.read(raw, types), raw.metadata
-                key = Key(resource.KIND, meta.namespace, meta.name)
-                self._shared.claims.declare(key, self._access(key, read).claims, partial(self._of.add, key))
-                self._of.add(key)  # it may be gone meanwhile, and its claims with it
                 if read.lost:
                     limiter.recall_any(clock)
                 if read.spec is not None:
                     signer = Signer.of(read.spec.aws, meta.namespace)
                     self._shared.counts.recall(meta.namespace, signer, read.status.cost, now)
-                return resource.targets_of(read, now)
+                # Without the parts that may be large.
+                kept = replace(read, meta=replace(meta, annotations=None), status=Status())
+                return kept, resource.targets_of(read, now)
 
             every, _ = await self._of.client.list(
                 S3_AGGREGATED_REFRESH.path(self._of.namespace),
@@ -149,8 +152,13 @@ class Writer:
                 each=recorded,
                 page=LISTED_AT_ONCE,
             )
-            for targets in every:
+            for _, targets in every:
                 limiter.recall(targets, GATEWAY_SECONDS, now, clock)
+            # In this order each finds the claims of those that come before it.
+            async for read in in_pieces(sorted((read for read, _ in every), key=rank_of)):
+                key = Key(resource.KIND, read.meta.namespace, read.meta.name)
+                self._shared.claims.declare(key, self._access(key, read).claims, partial(self._of.add, key))
+                self._of.add(key)  # it may be gone meanwhile, and its claims with it
             recalled.set()
 
     async def _worker(self, key: Key, meta: WireMeta) -> Worker:

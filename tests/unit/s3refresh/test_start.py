@@ -11,7 +11,7 @@ from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.match import Share
 from caretaker.s3refresh.resource import RawRefresh
-from testing.s3refreshes import refresh
+from testing.s3refreshes import completion, refresh
 from unit.s3refresh.test_gather import kind_of, tasks
 
 ELDER, YOUNGER = (Key("S3AggregatedRefresh", "ours", name) for name in ("elder", "younger"))
@@ -78,6 +78,35 @@ async def test_no_share_is_called_at_once_where_a_record_cannot_be_read(
     assert found.keys() == held.keys()
     assert all(found[name] >= least for name, least in held.items())
     assert kind._shared.limiter.held([share], 60.0, time.monotonic() + 60.0) == {}
+    await kind.stop()
+
+
+def with_ends(source: str, ends: str) -> msgspec.Raw:
+    """A spec that reads the queue `source`, and the ends of refreshes from the URL `ends`."""
+    queues = {"source": {"sqs": {"queueURL": f"https://sqs.eu-west-1.amazonaws.com/123456789012/{source}"}}}
+    return msgspec.Raw(msgspec.json.encode(completion(queueURL=ends) | queues))
+
+
+async def test_whom_a_queue_is_refused_does_not_depend_on_the_order_of_the_list() -> None:
+    """The younger reads no queue, since its source is the elder's. Listed first, it seems to read its
+    completion queue, under another URL than the third. That one, refused, would later refresh everything."""
+    api, ends = ApiServer(), "eu-west-1{}amazonaws.com/123456789012/ends"
+    elder, younger = api.resources["elder"], api.resources["younger"]
+    created = "2026-03-01T00:00:00Z"
+    third = RawRefresh(WireMeta(name="third", namespace="ours", uid="third", creation_timestamp=created))
+    younger.spec = with_ends("events", "https://sqs." + ends.format("."))
+    third.spec = with_ends("others", "https://" + ends.format(".queue."))
+    api.resources = {"younger": younger, "elder": elder, "third": third}
+    added = list[Key]()
+    kind = kind_of(api, added)
+    key = Key("S3AggregatedRefresh", "ours", "third")
+    first = await kind.gather(key)
+    assert first is not None
+    await kind.before(first, kind.plan(first))
+    again = await kind.gather(key)
+    assert again is not None
+    assert (first.setup.rejection, again.setup.rejection) == (None, None)
+    assert set(added) >= {ELDER, YOUNGER, key}
     await kind.stop()
 
 
