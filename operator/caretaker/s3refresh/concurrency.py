@@ -86,8 +86,9 @@ class ConcurrencyLimiter:
                 self._note_call(target.last.endpoint, target.id, clock + late)
 
     def recall_any(self, clock: float) -> None:
-        """A record of another process cannot be read: its calls may have been made now, and to any share."""
-        self._any_called = clock
+        """A record of another process cannot be read: a call to any share may be without an answer, as in
+        recall()."""
+        self._any_called = clock + CALL_SECONDS
 
     def held(self, shares: Iterable[Share], interval: float, clock: float) -> dict[str, float]:
         """Share id -> seconds until `interval` has passed since the last call of any resource: the gateway
