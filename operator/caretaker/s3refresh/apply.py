@@ -137,8 +137,7 @@ class Writer:
 
             def recorded(raw: RawRefresh) -> tuple[ParsedRefresh, tuple[TargetState, ...]]:
                 read, meta = resource.read(raw, types), raw.metadata
-                if read.lost:
-                    limiter.recall_any(clock)
+                limiter.recall_lost(read.lost_at(now), GATEWAY_SECONDS, now, clock)
                 if read.spec is not None:
                     signer = Signer.of(read.spec.aws, meta.namespace)
                     self._shared.counts.recall(meta.namespace, signer, read.status.cost, now)

@@ -85,10 +85,11 @@ class ConcurrencyLimiter:
                 late = CALL_SECONDS if target.claim is not None else 0.0
                 self._note_call(target.last.endpoint, target.id, clock + late)
 
-    def recall_any(self, clock: float) -> None:
-        """A record of another process cannot be read: a call to any share may be without an answer, as in
-        recall()."""
-        self._any_called = clock + CALL_SECONDS
+    def recall_lost(self, at: float, interval: float, now: float, clock: float) -> None:
+        """A record of another process could not be read at this time. A call of any share may have been
+        without an answer then: it counts as in recall()."""
+        if now - at < interval + CALL_SECONDS + CLOCK_SKEW_SECONDS:
+            self._any_called = clock + CALL_SECONDS
 
     def held(self, shares: Iterable[Share], interval: float, clock: float) -> dict[str, float]:
         """Share id -> seconds until `interval` has passed since the last call of any resource: the gateway

@@ -4,6 +4,7 @@ Pure. The targets in its status are the write-ahead record. A record that cannot
 and then everything of its target is stale: a refresh too many, never one too few.
 """
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
@@ -71,10 +72,12 @@ class ParsedRefresh(msgspec.Struct, frozen=True):
     options: DebounceOptions = DebounceOptions()
     invalid: str = ""
 
-    @property
-    def lost(self) -> bool:
-        """Whether its status could not be read, and nothing is known since."""
-        return self.status.queue == LOST.queue
+    def lost_at(self, now: float) -> float:
+        """When its status could not be read, or later; -inf if it could. What was recorded since is known."""
+        if self.status.queue != LOST.queue:
+            return -math.inf
+        written = [parse_time(one.last_transition_time) for one in self.status.conditions]
+        return min((at for at in written if at is not None), default=now)
 
     @property
     def first(self) -> bool:

@@ -6,11 +6,14 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from caretaker.api.conditions import Condition
 from caretaker.api.objects import WireMeta
+from caretaker.api.s3refresh import Status
+from caretaker.api.times import format_time
 from caretaker.runtime.controller import Conflict
 from caretaker.runtime.work_queue import Key
 from caretaker.s3refresh.match import Share
-from caretaker.s3refresh.resource import RawRefresh
+from caretaker.s3refresh.resource import LOST, RawRefresh
 from testing.s3refreshes import completion, refresh
 from unit.s3refresh.test_gather import kind_of, tasks
 
@@ -61,9 +64,24 @@ async def test_the_younger_of_two_begins_no_task_though_its_pass_is_the_first() 
     await kind.stop()
 
 
-@pytest.mark.parametrize(("status", "held"), [({}, {}), ({"targets": "none"}, {"share-1": 70.0})])
+def rewritten(seconds: float) -> Status:
+    """What a pass that found no readable status has written, so long ago."""
+    at = format_time(time.time() - seconds)
+    starting = Condition("Ready", "False", "Starting", last_transition_time=at)
+    return msgspec.structs.replace(LOST, conditions=(starting,))
+
+
+@pytest.mark.parametrize(
+    ("status", "held"),
+    [
+        pytest.param({}, {}, id="new"),
+        pytest.param({"targets": "none"}, {"share-1": 70.0}, id="unreadable"),
+        pytest.param(rewritten(100.0), {"share-1": 70.0}, id="rewritten a while ago, by some clock"),
+        pytest.param(rewritten(10_000.0), {}, id="rewritten long ago, and suspended since"),
+    ],
+)
 async def test_no_share_is_called_at_once_where_a_record_cannot_be_read(
-    status: dict[str, str], held: dict[str, float]
+    status: Any, held: dict[str, float]
 ) -> None:
     """It may have told of a call without an answer, which may be accepted for 10 s. For 60 s after that a
     gateway ignores the next one."""
