@@ -73,8 +73,11 @@ def test_a_record_that_somebody_has_cut_short_is_refreshed_all_the_same(
 ) -> None:
     """The CRD lets such a status in; a pass that fails for it would fail for ever."""
     damaged = {"id": "one", "dirty": {"since": LONG_AGO, **waits}}
-    ((_, claim),) = planned(decode_target(msgspec.convert(damaged, TargetStatus), NOW)).calls
+    made = planned(decode_target(msgspec.convert(damaged, TargetStatus), NOW))
+    ((_, claim),) = made.calls
     assert expected in (claim.request, None)
+    dirty = of(made).dirty
+    assert "later" not in waits or (dirty is not None and dirty.scope.all)
     assert len(claim.request.folders) <= DebounceOptions().max_folders
 
 
@@ -271,6 +274,7 @@ def test_whole_shares_are_refreshed_if_asked() -> None:
             True, "arn:one", {"shares": (), "complete": False}, True, id="the share is not known now"
         ),
         pytest.param(True, "arn:nine", {}, False, id="of another share, which is another resource's"),
+        pytest.param(True, "arn:nine arn:one", {}, True, id="two in one message, and one may be of the call"),
         pytest.param(True, "arn:one", {"idempotent": True}, False, id="ends are not told by messages"),
         pytest.param(False, "arn:one", {}, False, id="no call"),
     ],
@@ -280,7 +284,8 @@ def test_the_end_of_an_unknown_refresh_may_be_of_a_call_that_is_not_answered_yet
 ) -> None:
     """One that is returned again and again ends in the dead-letter queue."""
     claim = Claim("c", "me", NOW - 5, CALL, NOW - 40) if claimed else None
-    messages = (Message(1, completions=(Completion("n9", share),)),)
+    ended = tuple(Completion(f"n{number}", arn) for number, arn in enumerate(share.split(" ")))
+    messages = (Message(1, completions=ended),)
     made = planned(TargetState("one", claim=claim), messages=messages, running=frozenset({"c"}), **given)
     assert (made.returned, made.unclaimed, made.done) == (((1,), (), ()) if kept else ((), (1,), ()))
 

@@ -8,6 +8,7 @@ import pytest
 
 from caretaker.api.s3refresh import QueueStatus, SQSSource
 from caretaker.api.times import format_time
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.s3refresh.inspection import inspect
 from caretaker.s3refresh.queue_view import (
     QueueView,
@@ -294,3 +295,19 @@ async def test_refreshes_do_not_go_to_the_dead_letter_queue_of_their_source(sent
     view = await inspect(sqs, SQSSource(queue_url=URL), QueueView(), (sent,))
     assert ("dead is the dead-letter queue of" in view.fault) is faulty
     assert (view.dead_letters, view.dlq_arn) == (0, DEAD)
+
+
+async def test_a_dead_letter_queue_that_cannot_be_looked_at_is_not_recorded() -> None:
+    """Else the figures that stand, which are another queue's, would go with nothing in their place."""
+
+    class Refusing(Sqs):
+        async def get_queue_url(self, **_: Any) -> Any:
+            raise AwsError(
+                ErrorClass.ACCESS_DENIED, "AccessDenied", "no", service="sqs", operation="GetQueueUrl"
+            )
+
+    sqs: Any = Refusing()
+    view = await inspect(sqs, SQSSource(queue_url=URL), QueueView())
+    assert (view.dead_letters, view.dlq_arn, view.problem) == (None, "", "")
+    before = QueueStatus(0, 0, 2, 0, format_time(NOW - 60), OTHER)
+    assert status_of(view, before, NOW, read=True) is before
