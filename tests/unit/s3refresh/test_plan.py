@@ -290,6 +290,14 @@ def test_the_end_of_an_unknown_refresh_may_be_of_a_call_that_is_not_answered_yet
     assert (made.returned, made.unclaimed, made.done) == (((1,), (), ()) if kept else ((), (1,), ()))
 
 
+def test_an_end_that_is_recognised_is_not_returned_for_the_call_of_another_target() -> None:
+    ended = TargetState("one", in_flight=InFlight("n1", NOW - 30, CALL))
+    called = TargetState("two", claim=Claim("c", "me", NOW - 5, CALL, NOW - 40))
+    messages = (Message(1, completions=(Completion("n1", ""),)),)
+    made = planned(ended, called, messages=messages, running=frozenset({"c"}))
+    assert (made.returned, made.done, of(made).in_flight) == ((), (1,), None)
+
+
 def test_what_follows_a_message_that_cannot_be_read_is_read() -> None:
     made = planned(TargetState("one"), messages=(Message(1, malformed=True), put(2, "a")))
     assert (made.returned, made.done) == ((1,), (2,))

@@ -109,23 +109,27 @@ def with_ends(source: str, ends: str) -> msgspec.Raw:
 async def test_whom_a_queue_is_refused_does_not_depend_on_the_order_of_the_list() -> None:
     """The younger reads no queue, since its source is the elder's. Listed first, it seems to read its
     completion queue, under another URL than the third. That one, refused, would later refresh everything."""
-    api, ends = ApiServer(), "eu-west-1{}amazonaws.com/123456789012/ends"
-    elder, younger = api.resources["elder"], api.resources["younger"]
-    created = "2026-03-01T00:00:00Z"
-    third = RawRefresh(WireMeta(name="third", namespace="ours", uid="third", creation_timestamp=created))
-    younger.spec = with_ends("events", "https://sqs." + ends.format("."))
-    third.spec = with_ends("others", "https://" + ends.format(".queue."))
-    api.resources = {"younger": younger, "elder": elder, "third": third}
+    ends, names = "eu-west-1{}amazonaws.com/123456789012/ends", ("a-younger", "b-elder", "c-third")
+    specs = (
+        with_ends("events", "https://sqs." + ends.format(".")),
+        msgspec.Raw(SPEC),
+        with_ends("others", "https://" + ends.format(".queue.")),
+    )
+    api = ApiServer()
+    api.resources = {
+        name: RawRefresh(WireMeta(name=name, namespace="ours", uid=name, creation_timestamp=at), spec)
+        for name, spec, at in zip(names, specs, ("2026-02", "2026-01", "2026-03"), strict=True)
+    }
     added = list[Key]()
     kind = kind_of(api, added)
-    key = Key("S3AggregatedRefresh", "ours", "third")
+    *others, key = (Key("S3AggregatedRefresh", "ours", name) for name in names)
     first = await kind.gather(key)
     assert first is not None
     await kind.before(first, kind.plan(first))
     again = await kind.gather(key)
     assert again is not None
     assert (first.setup.rejection, again.setup.rejection) == (None, None)
-    assert set(added) >= {ELDER, YOUNGER, key}
+    assert set(added) >= {*others, key}
     await kind.stop()
 
 
