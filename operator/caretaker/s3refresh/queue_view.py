@@ -23,6 +23,8 @@ ATTRIBUTES: Final = (
 MIN_MESSAGE_BYTES: Final = 65536
 MIN_RETENTION_SECONDS: Final = 86400
 MIN_RECEIVES: Final = 5
+# Of the ARN that status names; SQS's own are shorter. A tenant's endpoint may answer anything.
+MAX_ARN: Final = 256
 SOURCE: Final = "spec.source.sqs.queueURL"
 
 # SQS returns no messages of a Standard queue while this many are in flight (SQS quotas). The second figure
@@ -121,8 +123,8 @@ def dead_letter_queue(found: Mapping[str, str]) -> str:
         arn = str(json.loads(found["RedrivePolicy"])["deadLetterTargetArn"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    fields = arn.split(":")
-    return arn if len(fields) == ARN_FIELDS and all(fields[4:]) else ""
+    fields, recordable = arn.split(":"), arn.isascii() and len(arn) <= MAX_ARN
+    return arn if recordable and len(fields) == ARN_FIELDS and all(fields[4:]) else ""
 
 
 def fault_of(found: Mapping[str, str], source: SQSSource) -> str:

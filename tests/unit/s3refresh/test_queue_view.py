@@ -260,6 +260,8 @@ def test_a_look_becomes_a_view() -> None:
         ("arn:aws:sqs:eu-west-1::dead", False),
         ("arn:aws:sqs:eu-west-1:111122223333:", False),
         ("arn:aws:sqs:eu-west-1:111122223333:dead:letters", False),
+        ("arn:aws:sqs:eu-west-1:111122223333:" + "d" * 1024, False),
+        ("arn:aws:sqs:eu-west-1:111122223333:\ud800", False),
     ],
 )
 def test_dead_letter_queue(arn: str, found: bool) -> None:
