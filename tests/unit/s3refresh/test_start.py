@@ -64,6 +64,9 @@ async def test_the_younger_of_two_begins_no_task_though_its_pass_is_the_first() 
     await kind.stop()
 
 
+CALLED = {"id": "share-1", "location": "media", "last": {"requestedAt": format_time(time.time())}}
+
+
 def rewritten(seconds: float) -> Status:
     """What a pass that found no readable status has written, so long ago."""
     at = format_time(time.time() - seconds)
@@ -75,16 +78,17 @@ def rewritten(seconds: float) -> Status:
     ("status", "held"),
     [
         pytest.param({}, {}, id="new"),
+        pytest.param({"targets": [CALLED]}, {"share-1": 60.0}, id="it tells of a call"),
         pytest.param({"targets": "none"}, {"share-1": 70.0}, id="unreadable"),
         pytest.param(rewritten(100.0), {"share-1": 70.0}, id="rewritten a while ago, by some clock"),
         pytest.param(rewritten(10_000.0), {}, id="rewritten long ago, and suspended since"),
     ],
 )
-async def test_no_share_is_called_at_once_where_a_record_cannot_be_read(
+async def test_no_share_is_called_at_once_that_another_process_may_have_called(
     status: Any, held: dict[str, float]
 ) -> None:
-    """It may have told of a call without an answer, which may be accepted for 10 s. For 60 s after that a
-    gateway ignores the next one."""
+    """A record that cannot be read may have told of a call without an answer, which may be accepted for 10 s.
+    For 60 s after that a gateway ignores the next one."""
     api = ApiServer()
     api.resources["elder"].status = msgspec.Raw(msgspec.json.encode(status))
     kind = kind_of(api, [])
