@@ -38,10 +38,11 @@ class UnclearError(Exception):
 
 class PendingDecrease(msgspec.Struct, frozen=True):
     """A decrease larger than one answer may cause. `counted`: the largest number seen since; `old`: seen long
-    enough ago for this check to confirm it."""
+    enough ago for this check to confirm it; `new`: no earlier check saw it."""
 
     counted: int
     old: bool = False
+    new: bool = False
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -217,11 +218,14 @@ def _believed(params: CheckParams, desired: int, number: int) -> tuple[int | Non
     decrease by one is never in doubt."""
     if desired - number <= max(desired * params.max_decrease_percent // 100, 1):
         return number, None
-    seen = number if params.decrease is None else max(number, params.decrease.counted)
-    if params.decrease is None or not params.decrease.old:
-        return None, PendingDecrease(seen)
+    new = PendingDecrease(number, new=True)
+    if params.decrease is None or params.decrease.counted >= desired:  # somebody else has made that one
+        return None, new
     # Only the instances that both checks miss.
-    return seen, PendingDecrease(number) if number < seen else None
+    seen = max(number, params.decrease.counted)
+    if not params.decrease.old:
+        return None, PendingDecrease(seen)
+    return seen, new if number < seen else None
 
 
 def _unconfirmed(params: CheckParams, desired: int, number: int) -> str:

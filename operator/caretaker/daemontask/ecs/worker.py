@@ -250,8 +250,8 @@ class Worker:
             self._learn(name, service)
             confirm = 0.0
             if service.decrease is not None:
-                begun = state.confirm if service.was is None else 0.0
-                confirm = begun or time.monotonic() + CONFIRM_SECONDS
+                new = service.decrease.new
+                confirm = time.monotonic() + CONFIRM_SECONDS if new else state.confirm
             changes = {"failure": None, "failures": 0, "retry": 0.0, "service": service, "confirm": confirm}
             if service.was is not None:
                 changes["update_at"] = time.time()

@@ -156,7 +156,7 @@ class World:
             self.taken.append((service.was, service.desired or 0, self.clock - self._dropped if drop else 0))
         confirm = 0.0
         if service.decrease is not None:
-            confirm = (self.known.confirm if service.was is None else 0) or self.clock + CONFIRM_SECONDS
+            confirm = self.clock + CONFIRM_SECONDS if service.decrease.new else self.known.confirm
             self._dropped = confirm - CONFIRM_SECONDS
         self.known = msgspec.structs.replace(
             self.known, service=service, failures=0, retry=0.0, confirm=confirm
