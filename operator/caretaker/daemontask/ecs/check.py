@@ -6,7 +6,7 @@ Each further hundred container instances adds a page, `learn` adds a list to Des
 read the task definition and the capacity providers; they set nothing and take at most three calls as well.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -109,7 +109,6 @@ class ServiceState(msgspec.Struct, frozen=True):
     decrease: PendingDecrease | None = None  # a decrease for a later check to confirm
     counts: Counts = "Active"  # how they were counted
     arns: frozenset[str] | None = None  # container instances that count; None: not listed
-    facts: Facts = Facts()
 
     @property
     def in_step(self) -> bool:
@@ -125,14 +124,17 @@ class _Count(msgspec.Struct, frozen=True):
 
 Check = Generator[Call, Answer, ServiceState]
 Steps = Generator[Call, Answer, T]
+Keep = Callable[[Facts], object]
 
 
-def check(params: CheckParams) -> Check:
-    """The calls of a check, see the module. Raises UnclearError."""
+def check(params: CheckParams, keep: Keep = lambda _: None) -> Check:
+    """The calls of a check, see the module. `keep` gets all facts as soon as one is added, since a later call
+    may fail. Raises UnclearError."""
     for _ in range(MOST_LESSONS):
-        found = yield from _attempt(params)
+        found = yield from _attempt(params, keep)
         if isinstance(found, ServiceState):
-            return replace(found, facts=params.facts)
+            return found
+        keep(found)
         params = replace(params, facts=found)
     raise UnclearError(f"cluster {params.cluster} changes faster than it can be looked at")
 
@@ -161,7 +163,7 @@ def following(steps: Check, answer: Answer | None) -> Call | ServiceState:
 # ---------------------------------------------------------------- one check
 
 
-def _attempt(params: CheckParams) -> Steps[ServiceState | Facts]:
+def _attempt(params: CheckParams, keep: Keep) -> Steps[ServiceState | Facts]:
     """The state, or new facts for the next check."""
     answer = yield Call("describe_services", {"cluster": params.cluster, "services": [params.service]})
     service = _one(answer, "services", "DescribeServices")
@@ -180,7 +182,7 @@ def _attempt(params: CheckParams) -> Steps[ServiceState | Facts]:
         found = yield from learnt
         if found is not None:
             return found
-    counted = yield from _counted(params, service, providers)
+    counted = yield from _counted(params, service, providers, keep)
     if not isinstance(counted, _Count):
         return counted
     return (yield from _set(params, service, counted))
@@ -252,7 +254,7 @@ def _doubt(params: CheckParams, service: Answer, counted: _Count, target: int) -
 
 
 def _counted(
-    params: CheckParams, service: Answer, providers: tuple[str, ...]
+    params: CheckParams, service: Answer, providers: tuple[str, ...], keep: Keep
 ) -> Steps[ServiceState | Facts | _Count]:
     constraints = (*placement.expressions(service), *(params.facts.constraints or ()))
     everywhere = not (providers or constraints or placement.is_external(service))
@@ -263,7 +265,7 @@ def _counted(
         return _Count(len(arns), "Active", arns)
     unknown = sorted(arns - params.facts.members.keys())
     if unknown:
-        return (yield from _members_of(params, unknown))
+        return (yield from _members_of(params, unknown, keep))
     mine = frozenset(arn for arn in arns if params.facts.members[arn] in providers)
     return _Count(len(mine), "Active", mine)
 
@@ -357,9 +359,9 @@ def _defined(params: CheckParams, service: Answer) -> Steps[ServiceState | Facts
     return replace(facts, definition=arn, constraints=placement.expressions(answer["taskDefinition"]))
 
 
-def _members_of(params: CheckParams, unknown: list[str]) -> Steps[Facts]:
+def _members_of(params: CheckParams, unknown: list[str], keep: Keep) -> Steps[Facts]:
     """The capacity providers of these container instances; each further hundred takes another call."""
-    found = dict(params.facts.members)
+    facts = params.facts
     for start in range(0, len(unknown), PAGE):
         some = unknown[start : start + PAGE]
         answer = yield Call(
@@ -370,9 +372,10 @@ def _members_of(params: CheckParams, unknown: list[str]) -> Steps[Facts]:
         gone = {one.get("arn") for one in answer.get("failures") or () if one.get("reason") == "MISSING"}
         if missing := [arn for arn in some if arn not in by_arn and arn not in gone]:
             raise UnclearError(f"DescribeContainerInstances does not tell of {missing[0]}")
-        found |= {arn: str(by_arn[arn].get("capacityProviderName") or "") for arn in some if arn in by_arn}
-        found |= {arn: "" for arn in some if arn not in by_arn}
-    return replace(params.facts, members=found)
+        found = {arn: str(by_arn.get(arn, {}).get("capacityProviderName") or "") for arn in some}
+        facts = replace(facts, members={**facts.members, **found})
+        keep(facts)
+    return facts
 
 
 # ---------------------------------------------------------------- answers

@@ -74,6 +74,10 @@ class _Learnt(msgspec.Struct):
     facts: Facts = Facts()
     since: float = 0.0
 
+    def keep(self, facts: Facts) -> None:
+        """Keep all facts of a check."""
+        self.facts = facts
+
 
 class Worker:
     """The worker of one task, by UID and spec, which `snapshot` has. `on_news` asks for a pass."""
@@ -177,12 +181,12 @@ class Worker:
 
     async def _check(self, name: str, since: float) -> None:
         """Look at one cluster. `since`: when the first event came that asks for it, 0 = none did."""
-        instances = self._of(name).instances
-        instances.begin()
+        learnt = self._of(name)
+        learnt.instances.begin()
         # A check for an event takes three calls, without a list.
-        params = self._wanted(name, learn=not since and not instances.complete)
+        params = self._wanted(name, learn=not since and not learnt.instances.complete)
         calls, service, failure = 0, None, None
-        steps = check(params)
+        steps = check(params, learnt.keep)
         answer: Answer | None = None
         try:
             while service is None:
@@ -247,7 +251,8 @@ class Worker:
                 "dirty": dirty,
             }
         else:
-            self._learn(name, service)
+            if service.arns is not None:
+                self._of(name).instances.learn(service.arns, service.counts)
             confirm = 0.0
             if service.decrease is not None:
                 new = service.decrease.new
@@ -257,12 +262,6 @@ class Worker:
                 changes["update_at"] = time.time()
         self.clusters[name] = replace(state, busy=False, calls=calls, **changes)
         self._on_news()
-
-    def _learn(self, name: str, service: ServiceState) -> None:
-        learnt = self._of(name)
-        if service.arns is not None:
-            learnt.instances.learn(service.arns, service.counts)
-        learnt.facts = service.facts
 
     def _put_off(self, name: str, since: float, calls: int) -> None:
         """UpdateService was not sent, for lack of the Lease. No condition reports it, since it is not about

@@ -79,12 +79,15 @@ class Played:
     def _look(self, given: dict[str, Any]) -> ServiceState:
         self.calls.clear()
         wanted = {"counts": "Active", "learn": False, "max_decrease_percent": 50, **given}
-        looking = check(CheckParams("prod", "agent", decrease=self.decrease, facts=self.facts, **wanted))
+        params = CheckParams("prod", "agent", decrease=self.decrease, facts=self.facts, **wanted)
+        looking = check(params, self._keep)
         step = following(looking, None)
         while not isinstance(step, ServiceState):
             step = following(looking, self.change(step, self.answer(step)))
-        self.facts = step.facts
         return step
+
+    def _keep(self, facts: Facts) -> None:
+        self.facts = facts
 
     def answer(self, call: Call) -> Answer:
         """The double's."""
