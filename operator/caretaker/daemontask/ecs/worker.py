@@ -195,6 +195,7 @@ class Worker:
                     service = step
                 else:
                     calls += 1
+                    self._found(name, step)
                     answer = await send(self._ecs, step)
         except AwsError as error:
             failure = call_failure(error, ECS)
@@ -213,6 +214,16 @@ class Worker:
             failure = CallFailure(Reason.UNREACHABLE, f"{type(error).__name__}: {error}", transient=True)
         self._checked(name, since, service, failure, calls)
         self._count(service, since)
+
+    def _found(self, name: str, call: Call) -> None:
+        """Raise the pending decrease to the count that a check is about to set. UpdateService may fail, and a
+        later check must not confirm fewer than this one has found."""
+        service = self.clusters[name].service
+        if call.method != "update_service" or service is None or service.decrease is None:
+            return
+        counted = max(service.decrease.counted, call.parameters["desiredCount"])
+        service = replace(service, decrease=replace(service.decrease, counted=counted))
+        self.clusters[name] = replace(self.clusters[name], service=service)
 
     def _wanted(self, name: str, *, learn: bool) -> CheckParams:
         spec, state = self.spec, self.clusters[name]

@@ -1,4 +1,4 @@
-"""Somebody else, another operator or a person, sets the desired count while the worker looks."""
+"""A large decrease, and what happens until it is confirmed: somebody else sets a count, a look fails."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.daemontask.ecs import worker as worker_module
 from caretaker.daemontask.ecs.check import Call
 from caretaker.daemontask.ecs.plan import CONFIRM_SECONDS, plan
@@ -28,8 +29,9 @@ class History:
     def __init__(self) -> None:
         self.account = Account(desiredCount=100)
         self.began = monotonic()
-        self.looks: list[tuple[float, int, int]] = []  # seconds, desired count, instances in the answer
+        self.looks: list[tuple[float, int, int]] = []  # seconds, desired count, instances that are listed
         self.updates: list[tuple[float, int, int]] = []  # seconds, desired count before and after
+        self.refused = 0  # updates that fail from now on
         self.instances(100)
 
     @property
@@ -49,12 +51,18 @@ class History:
         assert self.account.service is not None
         self.account.service["desiredCount"] = count
 
+    def refuse(self, count: int) -> None:
+        self.refused = count
+
     def __getattr__(self, method: str) -> Callable[..., Any]:
         async def answer(**parameters: Any) -> Any:
             before = self.desired
+            if method == "update_service" and self.refused:
+                self.refused -= 1
+                raise AwsError(ErrorClass.THROTTLED, "Throttling", "no", service="ecs", operation=method)
             found = self.account.answer(Call(method, parameters))  # type: ignore[arg-type]
-            if method == "list_container_instances":
-                self.looks.append((self.seconds, before, len(found["containerInstanceArns"])))
+            if method == "list_container_instances" and "nextToken" not in parameters:
+                self.looks.append((self.seconds, before, len(self.account.active)))
             if method == "update_service":
                 self.updates.append((self.seconds, before, parameters["desiredCount"]))
             return found
@@ -68,8 +76,9 @@ class History:
         while self.seconds < until:
             while ahead and ahead[0][0] <= self.seconds:
                 _, what, count = ahead.pop(0)
-                if what == "event":  # of an instance that is gone
-                    worker.hear([notice(str(count), "INACTIVE", version=2)])
+                if what == "event":  # of the instance of this number
+                    here = f"{INSTANCE}/prod/{count}" in self.account.active
+                    worker.hear([notice(str(count), "ACTIVE" if here else "INACTIVE", int(self.seconds))])
                 else:
                     getattr(self, what)(count)
             worker.begin(plan(snapshot(given, clusters=dict(worker.clusters), clock=monotonic())))
@@ -107,3 +116,23 @@ async def test_so_many_that_are_gone_never_raise_the_count(lowered: int) -> None
     assert all(after < before for _, before, after in of.updates)
     assert of.unconfirmed() == []
     assert of.updates[-1][0] < 41 + 2 * CONFIRM_SECONDS + 5
+
+
+@pytest.mark.parametrize(("event", "found"), [(30, 60), (30, 101), (None, 40)])
+@played
+async def test_a_look_whose_update_fails_tells_of_instances_that_are_there_as_well(
+    event: float | None, found: int
+) -> None:
+    """An outdated answer before it, and one after it, take away only what it found to be gone."""
+    of = History()
+    at = event or 70
+    await of.play(
+        *((10, "instances", 5), (10, "event", 99), (at, "refuse", 1), (at, "instances", found)),
+        *(((at, "event", 50),) if event else ()),
+        *((at + 1.2, "instances", 5), (90, "instances", found)),
+        until=400,
+    )
+    assert of.refused == 0
+    assert [count for seconds, _, count in of.looks if at < seconds < at + 4] == [found, 5]
+    assert [after for _, _, after in of.updates if after < found] == []
+    assert of.desired == found
