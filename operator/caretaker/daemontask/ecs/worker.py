@@ -183,8 +183,9 @@ class Worker:
         """Look at one cluster. `since`: when the first event came that asks for it, 0 = none did."""
         learnt = self._of(name)
         learnt.instances.begin()
-        # A check for an event takes three calls, without a list.
-        params = self._wanted(name, learn=not since and not learnt.instances.complete)
+        # A check for an event takes three calls, without a list; so does a retry.
+        learn = not (since or self.clusters[name].retry or learnt.instances.complete)
+        params = self._wanted(name, learn=learn)
         calls, service, failure = 0, None, None
         steps = check(params, learnt.keep)
         answer: Answer | None = None

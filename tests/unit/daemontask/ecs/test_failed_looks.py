@@ -122,3 +122,18 @@ async def test_what_a_failed_look_has_read_expires_as_well() -> None:
     made = await ecs
     assert [calls.count("DescribeCapacityProviders") for calls in made] == [1, 0, 0, 0, 0, 1, 0]
     assert made[-1] == ["DescribeServices"], "ECS scales it"
+
+
+@pytest.mark.parametrize("error", [DENIED, NotLeader("3 s are left")], ids=["denied", "not the leader"])
+@played
+async def test_a_try_of_a_registered_count_takes_three_calls_in_a_cluster_of_any_size(
+    error: Exception,
+) -> None:
+    """The list of the instances is of the first look, and of one after it that is no try."""
+    account = Played()
+    account.join(1000)
+    refused = {("UpdateService", number): error for number in (1, 2)}
+    first, *tried, after = await tries(account, refused, count=4, count_instances="Registered")
+    assert first.count("ListContainerInstances") == after.count("ListContainerInstances") == 10
+    assert tried == [["DescribeServices", "DescribeClusters", "UpdateService"]] * 2
+    assert account.service.desired == 1000
