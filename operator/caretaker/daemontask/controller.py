@@ -180,10 +180,12 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         lost = given_up(ledger.entries, plan.records)
         gone = all(await run_all(self._controls.pods.is_gone(meta, plan.records[name]) for name in lost))
         gone &= await self._controls.pods.has_seen_all(meta, snapshot.pods, hidden)
-        if begin or plan.launch.replaced:
+        starts = bool(begin or plan.launch.replaced)
+        if starts:
             order, others = self._watched.order, snapshot.dependencies
             seen &= await are_current(self._client, order, _key(snapshot), others)
-            seen &= await self._data.is_current(snapshot.task, state.spec.data, state.bulk)
+            if state.spec.data.settled != snapshot.token:
+                seen &= await self._data.is_current(snapshot.task, state.spec.data, state.bulk)
         if known and seen and gone:
             for uid in unsure:
                 state.creation.unsure.pop(uid, None)
@@ -193,6 +195,7 @@ class DaemonTaskKind(Kind[Snapshot, Plan, Outcome]):
         newer = await self.gather(_key(snapshot))
         if newer is None:
             raise Conflict("the task went away")
+        state.spec.data.settled = newer.token if starts else ""
         return newer
 
     async def before(self, snapshot: Snapshot, plan: Plan) -> Outcome:

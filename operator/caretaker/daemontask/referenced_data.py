@@ -48,12 +48,14 @@ class ReferencedData(msgspec.Struct, frozen=True):
 class DataCache(msgspec.Struct):
     """The data of a task, as a process keeps it.
 
-    last  as last read
-    read  time.monotonic() of that
-    due   likewise, from which it is read again
-    turn  likewise, when the bytes that the namespace has used are refilled for the next read; None: no read
-          has asked for a turn
-    asked likewise, when the read that waits has asked for its first turn
+    last    as last read
+    read    time.monotonic() of that
+    due     likewise, from which it is read again
+    turn    likewise, when the bytes that the namespace has used are refilled for the next read; None: no read
+            has asked for a turn
+    asked   likewise, when the read that waits has asked for its first turn
+    settled Snapshot.token of a plan that is made anew in a pass that has read the data for its starts. It is
+            not read again: data that changes between any two reads would end every pass without a record
     """
 
     last: ReferencedData = ReferencedData()
@@ -61,6 +63,7 @@ class DataCache(msgspec.Struct):
     due: float = -math.inf
     turn: float | None = None
     asked: float = 0.0
+    settled: str = ""
 
 
 def digest_of(content: Content) -> bytes:

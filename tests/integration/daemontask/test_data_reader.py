@@ -114,6 +114,19 @@ async def test_before_a_start_the_metadata_is_read_again_while_half_of_the_bytes
     assert await reader.is_current(of, cache, full()), "the plan has been made anew"
 
 
+async def test_a_read_before_a_start_counts(
+    api: FakeApiServer, reader: DataReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, bulk, of = DataCache(), full(), refers(MAP)
+    serve(api, f"{MAPS}/sysctl", "1", a="b")
+    await reader.read(of, cache, bulk)
+    monkeypatch.setattr(data_reader, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(data_reader, "READ", BYTES.burst)
+    bulk = full()
+    assert await reader.is_current(of, cache, bulk)
+    assert not bulk.has_spare_data(time.monotonic())
+
+
 async def test_before_a_start_an_object_that_is_gone_is_a_fault_and_one_that_cannot_be_read_is_none(
     api: FakeApiServer, reader: DataReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

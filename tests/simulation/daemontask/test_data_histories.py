@@ -217,6 +217,23 @@ def test_data_that_was_wrong_for_less_than_a_period_of_reads_stays_on_no_node() 
         world.close()
 
 
+def test_data_that_changes_all_the_time_holds_up_no_pass_of_a_slow_api_server() -> None:
+    """Between any two reads more than a second passes, and the data changes."""
+    with data_time() as clock:
+        world = DataWorld(clock, parallelism=1)
+        for _ in range(8):
+            one = world.act(0)
+            one.begin()
+            while one.busy:
+                one.answer()
+                clock.now += 0.4
+                world.cluster.put(MAP, str(clock.now))
+            world.run_pods()
+            one.catch_up()
+        assert min(runs(world)) >= 2
+        world.close()
+
+
 def test_data_is_read_once_a_second_while_runs_start(world: DataWorld) -> None:
     """And not by passes that start none."""
     world.cluster.edit(template=True)
