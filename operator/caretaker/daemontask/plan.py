@@ -258,7 +258,7 @@ def _launch(snapshot: Snapshot, inputs: DecisionInput, plan: Plan, room: Room, u
     assignment = share_out(inputs, room.width - undeletable, holders, tuple(wanting), most)
     short = assignment.short or over
     assignment, grouped = exclusive.limited(snapshot.exclusion, plan.holding, assignment)
-    stuck = not assignment.starts and slots.all_stuck(inputs, holders)
+    stuck = not assignment.starts and slots.all_stuck(inputs, holders, snapshot.dependencies)
     assignment, paced = slots.paced(assignment, snapshot.allowed)
     launch = msgspec.structs.replace(
         launch,

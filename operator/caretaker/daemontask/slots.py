@@ -30,6 +30,7 @@ from caretaker.daemontask.decision import (
     NodeReport,
     PodsByNode,
 )
+from caretaker.daemontask.dependencies import Dependencies
 
 _RETRYING: Final = (BACKOFF, QUEUED, POD_REFUSED, Reason.AWAITING_DEPENDENCY, Reason.HELD_BY_GROUP)
 RUNNING: Final = "Running"
@@ -163,12 +164,12 @@ _shuffled = lru_cache(maxsize=1 << 16)(digest)
 # ---------------------------------------------------------------- slots in status
 
 
-def all_stuck(inputs: DecisionInput, holders: Sequence[NodeReport]) -> bool:
+def all_stuck(inputs: DecisionInput, holders: Sequence[NodeReport], dependencies: Dependencies) -> bool:
     """Whether every slot is held by a node that has not moved for progressDeadlineSeconds."""
-    return bool(holders) and all(_is_stuck(inputs, report) for report in holders)
+    return bool(holders) and all(_is_stuck(inputs, report, dependencies) for report in holders)
 
 
-def _is_stuck(inputs: DecisionInput, report: NodeReport) -> bool:
+def _is_stuck(inputs: DecisionInput, report: NodeReport, dependencies: Dependencies) -> bool:
     decision, deadline = report.decision, inputs.spec.progress_deadline_seconds
     reason, since = _held_for(decision)
     if decision.state == "failed" and decision.cordoned:
@@ -177,7 +178,9 @@ def _is_stuck(inputs: DecisionInput, report: NodeReport) -> bool:
         return False
     if decision.state == "active":
         return reason not in (RUNNING, "NodeNotReady")
-    return reason in (PREDECESSOR_TERMINATING, Reason.AWAITING_DEPENDENCY)
+    if reason == Reason.AWAITING_DEPENDENCY:  # a task that goes on shows by itself if it is stuck
+        return decision.cordoned or dependencies.needs_action([decision.message])
+    return reason == PREDECESSOR_TERMINATING
 
 
 def _held_for(decision: Decision) -> tuple[str, float]:

@@ -220,11 +220,26 @@ def test_a_node_that_failed_and_waits_for_the_run_of_a_reboot_keeps_its_slot() -
     assert [report.node.name for report in made.nodes.holders] == ["a"]
 
 
-@pytest.mark.parametrize(("ago", "stuck"), [(1799, False), (1800, True)])
-def test_a_node_that_waits_with_the_only_slot_for_long_is_stuck(ago: int, stuck: bool) -> None:
+@pytest.mark.parametrize(
+    ("ago", "first", "mark", "stuck"),
+    [
+        pytest.param(1799, progress(failed=[A], done=[B]), "", False, id="not for long"),
+        pytest.param(1800, progress(failed=[A], done=[B]), "", True, id="it failed there"),
+        pytest.param(1800, progress(waiting=[A], done=[B]), "", False, id="it may be about to run there"),
+        pytest.param(
+            1800, progress(waiting=[A], done=[B]), MINE.cordon, True, id="a cordon keeps it from there"
+        ),
+    ],
+)
+def test_a_node_that_waits_with_the_only_slot_is_stuck_where_a_person_has_to_act(
+    ago: int, first: Progress, mark: str, stuck: bool
+) -> None:
+    """Its wait begins with the reboot, which may be long after the end of its last run."""
     spec: dict[str, Any] = {"rerun_on": ("TemplateChange", "NodeReboot"), "parallelism": 1}
+    drain = Drain(on_failure="KeepCordoned") if mark else None
     entries = {"a": entry(A, "Retry", attempts=1, finished_at=int(NOW - ago))}
-    made = planned(task(**spec), [REBOOTED, B], [], entries, **waiting(progress(waiting=[A], done=[B])))
+    seen = [replace(REBOOTED, cordon=mark, unschedulable=bool(mark)), B]
+    made = planned(task(**spec, drain=drain), seen, [], entries, **waiting(first))
     assert bool(made.launch.jammed) is stuck
 
 
