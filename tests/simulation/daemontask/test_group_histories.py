@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from caretaker.api import names
 from simulation.daemontask.cluster import PODS
 from simulation.daemontask.group import GROUP, GroupWorld, group_world
 from simulation.daemontask.world import virtual_time
 from testing.examples import OTHERS, SEED, examples
 
 STEPS = 120
+REBOOTS: dict[str, Any] = {"rerunOn": ["TemplateChange", "NodeReboot"], "backoffLimit": 4}
 
 
 def member(width: Any = None, **spec: Any) -> dict[str, Any]:
@@ -63,8 +65,10 @@ def lose_a_pod(world: GroupWorld, dice: random.Random) -> None:
 
 
 def delete_a_task(world: GroupWorld, dice: random.Random) -> None:
-    """The last one stays. The garbage collector has not looked at its Pods yet."""
-    there = sorted(name for name, task in world.tasks.items() if not task.gone)
+    """The last one stays, and one that others wait for. The garbage collector has not looked at its Pods
+    yet."""
+    awaited = {one.name for task in world.tasks.values() for one in task.spec.depends_on}
+    there = sorted(name for name, task in world.tasks.items() if not task.gone and name not in awaited)
     if len(there) > 1:
         world.delete_task(dice.choice(there))
 
@@ -72,6 +76,16 @@ def delete_a_task(world: GroupWorld, dice: random.Random) -> None:
 def delete_a_pod(world: GroupWorld, dice: random.Random) -> None:
     if pods := sorted(world.first.pods):
         world.first.delete_pod(dice.choice(pods))
+
+
+def reboot(world: GroupWorld, dice: random.Random) -> None:
+    """A node reboots; a run that is under way there fails by it, or goes on."""
+    first, name = world.first, dice.choice(sorted(world.first.nodes))
+    pods = {pod: first.record(first.pods[pod]) for pod in sorted(first.pods)}
+    there = [pod for pod, record in pods.items() if record.annotations[names.POD_NODE_NAME] == name]
+    first.reboot(name)
+    for pod in there if dice.random() < 0.7 else ():
+        first.run(pod, "Failed")
 
 
 # What may happen, and how often.
@@ -86,6 +100,7 @@ STEP: dict[Callable[[GroupWorld, random.Random], Any], float] = {
     lambda world, dice: world.take_over(dice.getrandbits(8), behind=dice.randint(0, 10)): 1.5,
     edit: 2,
     delete_a_pod: 1,
+    reboot: 2,
     lose_a_pod: 1.5,
     delete_a_task: 0.3,
     lambda world, dice: world.collect(dice, chance=0.5): 2,
@@ -113,6 +128,11 @@ SPECS = {
         "a": member("50%", minSuccessSeconds=10),
         "b": member(parallelism=2, concurrencyPolicy="Replace"),
         "c": member(3, concurrencyPolicy="Replace"),
+    },
+    "runs that wait for those of another task after a reboot": {
+        "a": member(1, **REBOOTS, dependsOn=[{"name": "b"}]),
+        "b": member(2, **REBOOTS, dependsOn=[{"name": "c"}]),
+        "c": member(**REBOOTS, minSuccessSeconds=10),
     },
 }
 

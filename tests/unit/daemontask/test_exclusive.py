@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from caretaker.api.daemontask import Drain, Exclusive
+from caretaker.api.daemontask import DaemonTask, Drain, Exclusive
 from caretaker.api.names import POD_EXCLUSIVE
 from caretaker.api.objects import Node, Pod
+from caretaker.daemontask.dependencies import Dependencies, Dependency
 from caretaker.daemontask.exclusion import OFFER_SECONDS, Exclusion
 from caretaker.daemontask.exclusive import view_of
 from caretaker.daemontask.group_view import GroupView, Hold, Holding, Other
@@ -15,7 +16,7 @@ from caretaker.daemontask.plan import Plan, plan
 from caretaker.daemontask.snapshot import Snapshot
 from caretaker.kube.store import PodIndex, Store
 from caretaker.runtime.work_queue import Key
-from unit.daemontask.build import NOW, entry, node, planned, pod, snapshot, started, task
+from unit.daemontask.build import NOW, entry, node, planned, pod, progress, snapshot, started, task
 
 A, B, C, D = (node(name) for name in "abcd")
 KERNEL = Exclusive("kernel")
@@ -89,6 +90,15 @@ def test_retries_that_hold_more_places_than_there_are_go_one_by_one() -> None:
     assert started(result) == ["a"]
 
 
+ON_REBOOT: dict[str, Any] = {"parallelism": 1, "rerun_on": ("TemplateChange", "NodeReboot")}
+
+
+def after_first(of: DaemonTask, where: Node) -> Snapshot:
+    """The task is to retry on a node where another task has to run first."""
+    first = Dependencies((Dependency("first", progress(waiting=[where])),))
+    return replace(snapshot(of, [where], entries={"a": RETRY}), dependencies=first)
+
+
 HELD: dict[str, tuple[Snapshot, dict[str, bool]]] = {
     "a Pod": (snapshot(task(exclusive=KERNEL), [A], [pod(A)]), {A.uid: True}),
     "a Pod that is being deleted": (
@@ -115,6 +125,17 @@ HELD: dict[str, tuple[Snapshot, dict[str, bool]]] = {
             task(exclusive=KERNEL, parallelism=1, drain=Drain()),
             [replace(A, unschedulable=True, cordon="default/task/task-uid/1")],
             entries={"a": entry(A, "Failed")},
+        ),
+        {A.uid: False},
+    ),
+    "a retry that waits for another task since a reboot holds nothing": (
+        after_first(task(exclusive=KERNEL, **ON_REBOOT), replace(A, boot_id="another")),
+        {},
+    ),
+    "a cordon does, though the run waits for another task": (
+        after_first(
+            task(exclusive=KERNEL, drain=Drain(on_failure="KeepCordoned"), **ON_REBOOT),
+            replace(A, boot_id="another", unschedulable=True, cordon="default/task/task-uid/1"),
         ),
         {A.uid: False},
     ),
