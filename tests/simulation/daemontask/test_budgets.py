@@ -11,6 +11,7 @@ from caretaker.api.daemontask import Budget, Spec
 from caretaker.api.objects import Node
 from caretaker.api.times import format_time, parse_time
 from caretaker.daemontask.budgets import allowance
+from caretaker.daemontask.cron_calendar import Calendar
 from caretaker.daemontask.intents import is_open
 from caretaker.daemontask.plan import plan
 from caretaker.daemontask.reports import decision_input
@@ -215,6 +216,20 @@ def test_an_allowance_does_not_depend_on_the_moments_asked_before(schedule: str,
             for spaces in ("", " " * (1 + count))  # the spaces make it a schedule that nobody asked for
         )
         assert allowance(spec, 21, now) == allowance(fresh, 21, now), (now, seed)
+
+
+def test_a_window_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not in every pass: rare ticks take milliseconds to find."""
+    looked, last = list[float](), Calendar.last
+
+    def noted(self: Calendar, moment: float) -> float:
+        looked.append(moment)
+        return last(self, moment)
+
+    monkeypatch.setattr(Calendar, "last", noted)
+    spec = Spec(template={}, budgets=(Budget(0, "17 3 29 2 *", "1h"),), time_zone="Europe/Berlin")
+    assert [allowance(spec, 21, NOW + ago).nodes for ago in range(9)] == [None] * 9
+    assert looked == [NOW]
 
 
 A, B, C = node("a"), node("b"), node("c")
