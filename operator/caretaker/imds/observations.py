@@ -22,6 +22,8 @@ from caretaker.imds.checks import ENDED, OWN_SECONDS, ObservedInstance
 LOST_SECONDS: Final = 10.0
 # How long a gone instance is remembered: longer than any resyncInterval.
 GONE_SECONDS: Final = 2 * 86400.0
+# How long our changes are remembered: longer than the slowest read of another identity takes.
+OWN_KEPT_SECONDS: Final = 900.0
 # Tag keys that the metadata service supports (Amazon EC2 user guide, "View tags for your EC2 instances using
 # instance metadata").
 TAG_KEY: Final = re.compile(r"(?!(?:\.|\.\.|_index)$)[0-9a-zA-Z\-_+=,.@:]{1,255}")
@@ -191,12 +193,12 @@ class Observations:
         since = asked - OWN_SECONDS
         made = {one: given for one, (at, given) in self._own.made.items() if at > since}
         tried = {one: given for one, (at, given) in self._own.tried.items() if at > since}
-        self._own.forget(since - OWN_SECONDS)  # another read may have begun earlier
+        self._own.forget(asked - OWN_KEPT_SECONDS)  # another read may have begun before this one
         for one in (made.keys() | tried.keys()) & observed.keys():
             described, known, given = observed[one], self.known.get(one), tried.get(one, {})
             ours = described.options
             if one in made:
-                ours = known.options if known is not None else _changed(ours, made[one])
+                ours = known.options if known is not None and not known.lost else _changed(ours, made[one])
             if described.options not in (ours, _changed(ours, given)):
                 observed[one] = replace(described, options=ours, confirmed=False)
             elif described.lost or _changed(described.options, given) != described.options:

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from caretaker.imds.checks import OWN_SECONDS
-from caretaker.imds.observations import GONE_SECONDS, LOST_SECONDS, Observations, OwnChanges
+from caretaker.imds.observations import GONE_SECONDS, LOST_SECONDS, OWN_KEPT_SECONDS, Observations, OwnChanges
 
 TOLD: Final = {
     "State": "applied",
@@ -106,6 +106,53 @@ def test_a_change_by_another_identity_counts_like_our_own(knows: bool) -> None:
     assert other.known["i-1"].options.http_put_response_hop_limit == 2
     assert read(other, 131.0, told()) == "known"
     assert other.known["i-1"].options.http_put_response_hop_limit == 1
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_the_new_values_count_where_the_first_responses_after_the_change_lack_the_instance(
+    knows: bool,
+) -> None:
+    own = OwnChanges()
+    of, other = Observations(own), Observations(own)
+    read(of, 0.0, told())
+    if knows:
+        read(other, 0.0, told())
+        read(other, 90.0, told("i-2"), ids="i-2", whole=True)
+    of.changed("i-1", RAISED, 100.0)  # type: ignore[arg-type]
+    assert read(other, 101.0) == "lost"
+    assert read(other, 109.0, told(options=RAISED)) == "known"
+    assert other.known["i-1"].options.http_put_response_hop_limit == 2
+
+
+def test_a_change_of_an_instance_that_the_last_read_lacks_counts_all_the_same() -> None:
+    of = Observations()
+    assert not of.changed("i-1", RAISED, 100.0)  # type: ignore[arg-type]
+    assert read(of, 101.0, told()) == "unconfirmed"
+    assert of.known["i-1"].options.http_put_response_hop_limit == 2
+
+
+def test_a_description_from_before_a_change_without_an_answer_replaces_no_later_one() -> None:
+    of = Observations()
+    read(of, 0.0, told())
+    of.changed("i-1", RAISED, 100.0)  # type: ignore[arg-type]
+    of.doubt("i-1", {"HttpPutResponseHopLimit": 3}, 105.0)
+    assert read(of, 106.0, told(options={**TOLD, "HttpPutResponseHopLimit": 3})) == "known"
+    assert read(of, 107.0, told(options=RAISED)) == "unconfirmed"
+    assert of.known["i-1"].options.http_put_response_hop_limit == 3
+
+
+def test_a_slow_read_of_another_identity_lacks_no_change() -> None:
+    """It began before the change, and ends after a later read of the first one. In time it is forgotten."""
+    own = OwnChanges()
+    of, other = Observations(own), Observations(own)
+    read(other, 0.0, told())
+    own.tried["i-2"] = 100.0, {}
+    other.changed("i-1", RAISED, 100.0)  # type: ignore[arg-type]
+    assert read(of, 700.0, told(options=RAISED)) == "known"
+    assert read(other, 99.0, told()) == "unconfirmed"
+    assert other.known["i-1"].options.http_put_response_hop_limit == 2
+    read(of, 100.0 + OWN_KEPT_SECONDS, told())
+    assert (own.made, own.tried) == ({}, {})
 
 
 def test_an_answer_to_a_call_counts_in_place_of_what_was_sent() -> None:
