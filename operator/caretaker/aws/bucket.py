@@ -22,6 +22,11 @@ class TokenBucket:
         self._fill(now)
         return max(0, int(self._tokens + 1e-9))
 
+    def left(self, now: float) -> float:
+        """The tokens, with parts of one; 0 if calls wait."""
+        self._fill(now)
+        return max(0.0, self._tokens)
+
     def wait(self, now: float) -> float:
         """Seconds until a call need not wait."""
         self._fill(now)

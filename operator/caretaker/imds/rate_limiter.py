@@ -43,8 +43,8 @@ class AdaptiveRateLimiter:
         self._halved = -1.0
 
     def pace(self, rate: Rate, now: float) -> None:
-        """The rate from now on. Another one begins with what is left of the burst: edits in quick succession
-        would else give a burst each."""
+        """The rate from now on. Another one begins with what is left of the burst: otherwise edits in
+        quick succession would give a burst each."""
         if rate != self.rate:
             self.rate = rate
             self._renew(now)
@@ -86,6 +86,6 @@ class AdaptiveRateLimiter:
             self._renew(now)
 
     def _renew(self, now: float) -> None:
-        left = self._bucket.free(now)
+        left = self._bucket.left(now)
         rate = Rate(self.rate.per_second * self._factor, max(self.rate.burst * self._factor, 1.0))
-        self._bucket = TokenBucket(rate, now, tokens=min(float(left), rate.burst))
+        self._bucket = TokenBucket(rate, now, tokens=min(left, rate.burst))

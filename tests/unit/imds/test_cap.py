@@ -57,6 +57,15 @@ def test_another_rate_begins_with_what_is_left_of_the_burst() -> None:
     assert limiter.free(1.0) == 3
 
 
+def test_edits_in_quick_succession_do_not_hold_up_the_next_change() -> None:
+    """A part of a change that has flowed in is kept."""
+    limiter = AdaptiveRateLimiter(cap(1), 0.0)
+    limiter.take(0.0)
+    for number in range(1, 20):
+        limiter.pace(cap(1 + number % 2), number * 5.0)
+    assert limiter.free(95.0) == 1
+
+
 def test_a_refusal_halves_the_rate_and_a_minute_without_doubles_it() -> None:
     limiter = AdaptiveRateLimiter(Rate(4.0, 80.0), 0.0)
     assert (limiter.free(0.0), limiter.slowed(0.0)) == (80, False)
