@@ -317,7 +317,7 @@ class _Step:
         self._note_unreported(checked, state)
         if state == "applied" and not one.applied:
             one = msgspec.structs.replace(one, applied=True, at=self._now)  # the watch begins
-        late = is_late(one, checked, group.changes, self._inputs)
+        late = state != "differs" and is_late(one, checked, group.changes, self._inputs)
         if is_unready := unready(one, checked, late=late):
             self._found.unready.append(one)
             is_unready = one.unready or _is_fresh(checked, self._inputs)  # else it may have been stopped

@@ -852,6 +852,13 @@ def test_a_node_that_joins_counts_after_5_minutes(
     assert pool.unready == ()
 
 
+def test_a_node_that_joins_and_does_not_have_the_change_stops_nothing() -> None:
+    """Its call was not made: it is not the change that keeps the Node from being Ready."""
+    joins = watched(changed(1, at=WALL - 400.0, ready_since=""))
+    made = stepped(found(1, ready=False, launched=WALL - 460.0), watched=joins)
+    assert (made.unready, instances(made)) == ((), [])
+
+
 @pytest.mark.parametrize(("at", "known"), [(math.inf, True), (-1.0, False)])
 def test_one_that_was_not_ready_as_it_ran_stays_so_when_it_is_stopped(at: float, known: bool) -> None:
     """By a reading of now: before, it may have been stopped already."""
