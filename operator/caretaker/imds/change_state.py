@@ -64,8 +64,8 @@ def runs(one: CheckedInstance) -> bool:
 
 
 def unready(one: ChangedInstance, checked: CheckedInstance, *, late: bool = False) -> bool:
-    """Whether its Node was Ready when it was sent the change, or has become Ready too `late` since it joined,
-    and is NotReady. One that is stopped before that (a warm pool) is not; one that is stopped afterwards
+    """Whether its Node is NotReady, and was Ready when it was sent the change, or joined and is too `late` to
+    be still starting. One that is stopped before that (a warm pool) is not; one that is stopped afterwards
     stays so."""
     return (bool(one.ready_since) or late) and not checked.ready and (one.unready or runs(checked))
 
