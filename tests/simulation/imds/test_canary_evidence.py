@@ -389,6 +389,17 @@ def test_edits_of_the_pace_give_no_changes_beyond_it(worlds: Callable[..., World
     assert 30 < len(world.judge.sends) <= 60
 
 
+def test_a_raised_pace_holds_at_once(worlds: Callable[..., World]) -> None:
+    world = worlds(A, count=60)
+    safety = SAFETY | {"canary": {"instances": 0}}
+    world.apply("p", **QUICK | {"safety": safety | {"maxChangesPerMinute": 6}})
+    world.run(60.0)
+    before = len(world.judge.sends)
+    world.apply("p", safety=safety | {"maxChangesPerMinute": 600})
+    world.run(60.0)
+    assert (before <= 6, len(world.judge.sends)) == (True, 60)
+
+
 # ---------------------------------------------------------------- its Node
 
 

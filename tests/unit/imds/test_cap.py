@@ -66,6 +66,14 @@ def test_edits_in_quick_succession_do_not_hold_up_the_next_change() -> None:
     assert limiter.free(95.0) == 1
 
 
+def test_calls_that_were_in_flight_at_a_refusal_are_not_waited_for() -> None:
+    limiter = AdaptiveRateLimiter(Rate(1.0, 1.0), 0.0)
+    for _ in range(4):
+        limiter.take(0.0)
+    limiter.refused(0.0)
+    assert limiter.wait(0.0) == 2.0
+
+
 def test_a_refusal_halves_the_rate_and_a_minute_without_doubles_it() -> None:
     limiter = AdaptiveRateLimiter(Rate(4.0, 80.0), 0.0)
     assert (limiter.free(0.0), limiter.slowed(0.0)) == (80, False)

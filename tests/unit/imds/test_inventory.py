@@ -15,6 +15,7 @@ from caretaker.imds.observations import LOST_SECONDS, observed_instance
 from testing.clock import Clock
 
 HERE = ClientKey("ec2", "eu-west-1")
+OTHER = ClientKey("ec2", "eu-west-1", identity=Identity(role_arn="arn:aws:iam::1:role/x"))
 FRESH = 900.0
 APPLIED: Final = {
     "State": "applied",
@@ -281,10 +282,7 @@ class Waiting:
 @pytest.mark.parametrize("knows", [True, False])
 async def test_what_one_identity_changes_counts_for_all(clock: Clock, knows: bool) -> None:
     """Descriptions lag."""
-    ec2, other = (
-        Ec2("i-1"),
-        ClientKey("ec2", "eu-west-1", identity=Identity(role_arn="arn:aws:iam::1:role/x")),
-    )
+    ec2, other = Ec2("i-1"), OTHER
     inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
     await inventory.get(HERE, {"i-1"}, FRESH)
     if knows:
@@ -299,6 +297,28 @@ async def test_what_one_identity_changes_counts_for_all(clock: Clock, knows: boo
     await inventory.again(other, {"i-1"}, clock.now)
     late = (await inventory.get(other, {"i-1"}, FRESH)).instances["i-1"]
     assert (late.options.http_put_response_hop_limit, late.under_way) == (1, False)
+
+
+async def test_what_one_identity_changes_is_polled_by_the_others_at_the_same_pace(clock: Clock) -> None:
+    ec2 = Ec2("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    for target in (HERE, OTHER):
+        await inventory.get(target, {"i-1"}, FRESH)
+    inventory.changed(HERE, "i-1", {**APPLIED, **PENDING})  # type: ignore[arg-type]
+    clock.now += 3
+    await inventory.poll(OTHER)
+    assert len(ec2.calls) == 3
+
+
+async def test_changes_of_an_earlier_time_as_leader_are_forgotten(clock: Clock) -> None:
+    """Another process may have changed the instance since."""
+    ec2 = Ec2("i-1")
+    inventory = Inventory(lambda _: ec2)  # type: ignore[arg-type,return-value]
+    await inventory.get(HERE, {"i-1"}, FRESH)
+    inventory.changed(HERE, "i-1", {**APPLIED, **PENDING})  # type: ignore[arg-type]
+    inventory.clear()
+    found = (await inventory.get(HERE, {"i-1"}, FRESH)).instances["i-1"]
+    assert (found.options.http_put_response_hop_limit, found.under_way) == (1, False)
 
 
 @pytest.mark.parametrize(
