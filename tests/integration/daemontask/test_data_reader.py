@@ -100,13 +100,14 @@ async def test_before_a_start_the_metadata_is_read_again_while_half_of_the_bytes
 ) -> None:
     cache, bulk, of = DataCache(), full(), refers(MAP)
     serve(api, f"{MAPS}/sysctl", "1", a="b")
+    monkeypatch.setattr(data_reader, "FRESH_SECONDS", 600.0)
     await reader.read(of, cache, bulk)
     assert await reader.is_current(of, cache, bulk)
     assert asked(api) == [("sysctl", True)], "it has just been read"
     monkeypatch.setattr(data_reader, "FRESH_SECONDS", 0.0)
     assert await reader.is_current(of, cache, bulk)
     assert asked(api) == [("sysctl", False)]
-    bulk.take_data(BYTES.burst // 2, time.monotonic())
+    bulk.take_data(100 * BYTES.burst, time.monotonic())
     serve(api, f"{MAPS}/sysctl", "2", a="c")
     assert await reader.is_current(of, cache, bulk)
     assert asked(api) == []
@@ -121,7 +122,7 @@ async def test_a_read_before_a_start_counts(
     serve(api, f"{MAPS}/sysctl", "1", a="b")
     await reader.read(of, cache, bulk)
     monkeypatch.setattr(data_reader, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(data_reader, "READ", BYTES.burst)
+    monkeypatch.setattr(data_reader, "READ", 100 * BYTES.burst)
     bulk = full()
     assert await reader.is_current(of, cache, bulk)
     assert not bulk.has_spare_data(time.monotonic())

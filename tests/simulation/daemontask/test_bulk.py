@@ -539,3 +539,12 @@ def test_a_namespace_has_one_allowance() -> None:
     task_states.drop(Key("DaemonTask", "a", "other"))
     again = task_states.of(Key("DaemonTask", "a", "one"), "again")
     assert again.bulk.allowed(cost, now, now + 9) == 0
+
+
+def test_half_of_the_bytes_for_data_are_kept_for_data_that_is_not_known() -> None:
+    bulk, half = Bulk(NOW), int(BYTES.burst / 2)
+    bulk.take_data(half - 1, NOW)
+    assert bulk.has_spare_data(NOW)
+    bulk.take_data(1, NOW)
+    assert not bulk.has_spare_data(NOW)
+    assert bulk.take_data(half, NOW) == 0
