@@ -1,6 +1,7 @@
 """The first passes of a process: whose a queue is must not depend on their order."""
 
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -64,7 +65,10 @@ async def test_the_younger_of_two_begins_no_task_though_its_pass_is_the_first() 
     await kind.stop()
 
 
-CALLED = {"id": "share-1", "location": "media", "last": {"requestedAt": format_time(time.time())}}
+def called() -> dict[str, Any]:
+    """The record of a call that was made now."""
+    last = {"requestedAt": format_time(time.time())}
+    return {"targets": [{"id": "share-1", "location": "media", "last": last}]}
 
 
 def rewritten(seconds: float) -> Status:
@@ -77,20 +81,20 @@ def rewritten(seconds: float) -> Status:
 @pytest.mark.parametrize(
     ("status", "held"),
     [
-        pytest.param({}, {}, id="new"),
-        pytest.param({"targets": [CALLED]}, {"share-1": 60.0}, id="it tells of a call"),
-        pytest.param({"targets": "none"}, {"share-1": 70.0}, id="unreadable"),
-        pytest.param(rewritten(100.0), {"share-1": 70.0}, id="rewritten a while ago, by some clock"),
-        pytest.param(rewritten(10_000.0), {}, id="rewritten long ago, and suspended since"),
+        pytest.param(dict, {}, id="new"),
+        pytest.param(called, {"share-1": 60.0}, id="it tells of a call"),
+        pytest.param(lambda: {"targets": "none"}, {"share-1": 70.0}, id="unreadable"),
+        pytest.param(lambda: rewritten(100.0), {"share-1": 70.0}, id="rewritten a while ago, by some clock"),
+        pytest.param(lambda: rewritten(10_000.0), {}, id="rewritten long ago, and suspended since"),
     ],
 )
 async def test_no_share_is_called_at_once_that_another_process_may_have_called(
-    status: Any, held: dict[str, float]
+    status: Callable[[], Any], held: dict[str, float]
 ) -> None:
     """A record that cannot be read may have told of a call without an answer, which may be accepted for 10 s.
     For 60 s after that a gateway ignores the next one."""
     api = ApiServer()
-    api.resources["elder"].status = msgspec.Raw(msgspec.json.encode(status))
+    api.resources["elder"].status = msgspec.Raw(msgspec.json.encode(status()))
     kind = kind_of(api, [])
     first = await kind.gather(ELDER)
     assert first is not None
