@@ -210,6 +210,6 @@ def advice(error: AwsError | ApiError) -> str:
     """An action of the user, as the end of a message; "" = none."""
     if isinstance(error, ApiError):
         return "; give the operator's role the verb that is named" if error.forbidden else ""
-    if error.access_denied:
-        return f"; allow {error.missing_permission} to the identity that spec.aws names"
-    return "; give the operator credentials, or set spec.aws.roleARN" if error.no_identity else ""
+    credentials = "give the operator credentials, or set spec.aws.roleARN"
+    found = error.remedy("spec.aws", credentials, "the identity that spec.aws names")
+    return f"; {found}" if found else ""

@@ -19,9 +19,10 @@ from caretaker.api.imds import (
     Status,
 )
 from caretaker.api.objects import Node, WireMeta
+from caretaker.aws.errors import AwsError, ErrorClass
 from caretaker.aws.identity import ClientKey
 from caretaker.imds.enforce_input import EnforceInput
-from caretaker.imds.gather import PolicyReader
+from caretaker.imds.gather import PolicyReader, advice
 from caretaker.imds.instance_ref import instance_ref_of
 from caretaker.imds.inventory import Inventory
 from caretaker.imds.launch_templates import LaunchResult
@@ -227,3 +228,21 @@ async def test_an_instance_of_another_cluster_is_never_held(clusters: str, named
     assert [one.reason for one in made.exceptions if one.reason != "Drifted"] == ["OtherCluster"] * len(
         skipped
     )
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "action"),
+    [
+        ("ec2", "DescribeInstances", "; allow ec2:DescribeInstances to the identity that spec.aws names"),
+        (
+            "sts",
+            "AssumeRole",
+            "; let the operator's identity assume it in its trust policy, and allow that sts:AssumeRole",
+        ),
+    ],
+)
+def test_what_is_denied_is_allowed_to_the_identity_that_lacks_it(
+    service: str, operation: str, action: str
+) -> None:
+    error = AwsError(ErrorClass.ACCESS_DENIED, "AccessDenied", service=service, operation=operation)
+    assert advice(error) == action
