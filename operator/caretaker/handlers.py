@@ -137,7 +137,7 @@ class CustomResources:
         self._thread: threading.Thread | None = None
 
     def enqueue_all(self) -> None:
-        """A pass for each that exists as far as is known. One that was deleted unseen is found so."""
+        """Ask for a pass over every known resource. The pass of a deleted one finds it missing."""
         for key in tuple(self._observed):
             self._on_key(key)
 

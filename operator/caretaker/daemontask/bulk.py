@@ -45,9 +45,9 @@ class Bulk:
     """The allowance of one namespace, for Pods, for passes and for the data of
     spec.dataRefs. The size of a Pod is its cost_of().
 
-    A task with a waiting Pod has a turn: the time by which the bytes used before it asked are refilled. Then
-    it may create one, however much other tasks have used since. A task without a waiting Pod has no turn:
-    many idle tasks would otherwise all create a Pod at once.
+    A task with a waiting Pod reserves a turn: the time at which the bytes that were used before are refilled.
+    From then on it may create one Pod, however much other tasks have used since. A task without a waiting Pod
+    has no turn, or many idle tasks would all create a Pod at once.
     """
 
     def __init__(self, now: float) -> None:

@@ -77,7 +77,7 @@ def of_pods(pods: Iterable[Pod], uids: Mapping[str, str]) -> Holding:
 
 
 def view_of(name: str, others: Sequence[Other], unsure: frozenset[str] = frozenset()) -> GroupView:
-    """The group as the task `name` sees it: the first of two that hold a node by name goes first there."""
+    """The group as the task `name` sees it. Where two tasks hold a node, the first by name runs first."""
     held: dict[str, Hold] = {}
     for other in others:
         for uid in other.offered:

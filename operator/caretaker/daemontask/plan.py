@@ -208,13 +208,13 @@ def _closed(snapshot: Snapshot, frozen: bool) -> str:
 def _hold(snapshot: Snapshot, requests: AnnotationRequests, policy: Rollout) -> str:
     """Why nothing is started, the most fundamental reason first; empty when runs may start."""
     if snapshot.ledger.lost and not requests.ledger:
-        return "LedgerLost"
+        return Reason.LEDGER_LOST
     if snapshot.invalid:
-        return "InvalidSpec"
+        return Reason.INVALID_SPEC
     if policy.failed:
-        return "NodesFailed"
+        return Reason.NODES_FAILED
     if snapshot.task.spec.suspend:
-        return "Suspended"
+        return Reason.SUSPENDED
     if snapshot.dependencies.circle:
         return Reason.DEPENDENCY_CYCLE
     return Reason.DATA_UNAVAILABLE if snapshot.data.fault else policy.hold

@@ -143,7 +143,7 @@ class Drains(msgspec.Struct):
 
     views: dict[str, DrainView] = {}  # node UID -> how far it is drained
     cordons: Cordons = Cordons()  # those that could not be set
-    unreleased: RefusedPods = msgspec.field(default_factory=RefusedPods)  # nodes that keep the cordon
+    unreleased: RefusedPods = msgspec.field(default_factory=RefusedPods)  # nodes whose uncordon was refused
 
     def forget(self, node_uid: str) -> None:
         """Drop the state of a node."""

@@ -92,7 +92,7 @@ NO_TARGET: Final = NoTarget()
 
 
 def target_type_of(spec: Spec | None) -> TargetType:
-    """The one that spec.target means; NOTHING without a spec. ValueError when it means none."""
+    """The type that spec.target names; NO_TARGET without a spec. Raises ValueError where it names none."""
     if spec is None:
         return NO_TARGET
     members = (getattr(spec.target, name) for name in spec.target.__struct_fields__)

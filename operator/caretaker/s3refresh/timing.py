@@ -112,8 +112,9 @@ def budget_at(target: TargetState, options: DebounceOptions, now: float) -> floa
     """When the budget allows the next call. Accepted calls count, and one whose outcome is unknown. Those for
     one dirty scope count as one, since together they list everything once at most: neither its parts nor a
     retry of one waits. Nor does a part whose end was lost, though it is listed twice: parts that were not
-    listed yet must not wait for a day because of it. Not so a tree in place of a refused folder, or
-    everything: they hold folders that were refreshed. A person's request is not held back."""
+    listed yet must not wait for a day because of it. Two parts wait all the same, since they list folders
+    again that were refreshed: everything, and a tree in place of a refused folder. A person's request never
+    waits."""
     dirty, last, failure = target.dirty, target.last, target.failure
     unknown = failure is not None and failure.code == debounce.UNKNOWN
     called = max(last.accepted_at, last.requested_at + debounce.CALL_SECONDS if unknown else 0.0)

@@ -58,7 +58,7 @@ READ_BYTES: Final = 16 * 1024
 
 
 class _Socket(socket.socket):
-    """One of which asyncio reads ANSWER_BYTES, READ_BYTES at a time; then it ends."""
+    """A socket that returns at most READ_BYTES a read, and the end of the stream after ANSWER_BYTES."""
 
     _left = ANSWER_BYTES
 

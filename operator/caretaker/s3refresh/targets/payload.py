@@ -1,4 +1,4 @@
-"""The payload of a refresh for a Job or an HTTP service: one JSON object.
+"""The payload of a refresh for a Job, an HTTP service, a topic, queue, bus or function: one JSON object.
 
 Pure. A function of the parts that a claim never changes: the same call made again is the same to the letter.
 """
