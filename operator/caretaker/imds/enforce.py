@@ -22,7 +22,7 @@ from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.change_state import runs
 from caretaker.imds.choice import Choice, Write, able, asks, choose, covered, full, has_room, joins, restore
 from caretaker.imds.drift import change_of
-from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, Held, recorded
+from caretaker.imds.enforce_input import WATCH_SECONDS, CheckedInstance, EnforceInput, HeldValues, recorded
 from caretaker.imds.passed import held_by_others
 from caretaker.imds.safety_checks import Blocked
 from caretaker.imds.soak import awaits, floor_minutes, soak, soaked_at, watched_until
@@ -58,7 +58,7 @@ class Enforced(msgspec.Struct, frozen=True):
     pending: int = 0
     failing: int = 0  # of `left`: the last attempt failed
     fighting: int = 0
-    held: Held = {}  # the values of other policies
+    held: HeldValues = {}  # the values of other policies
     account_blocked: tuple[str, ...] = ()  # EC2's error for each instance that an account policy blocks
     slowed: bool = False
     wake: float | None = None

@@ -13,7 +13,7 @@ from caretaker.imds.merge import DesiredOption
 
 Group = tuple[str, str]  # kind and name; ("", "") = of no group
 # (group, field, value) -> instances on which another policy holds that value.
-Held = Mapping[tuple[Group, str, str], Collection[str]]
+HeldValues = Mapping[tuple[Group, str, str], Collection[str]]
 
 BATCH: Final = 100  # changes in one pass
 # Instances are read again before a change, and before a canary passes, if the last read is older.
@@ -123,7 +123,7 @@ class EnforceInput(msgspec.Struct, frozen=True):
     by_tag: bool = False
     tokens_held: Mapping[str, tuple[str, str]] = {}
     rejected: Mapping[str, tuple[float, float]] | None = None
-    held: Held = {}
+    held: HeldValues = {}
     instances: Collection[str] = ()
     own_identity: bool = False
 

@@ -7,7 +7,7 @@ import msgspec
 from caretaker.api.imds import FieldChange, GroupCanary, Options, PassedChange
 from caretaker.api.times import format_time
 from caretaker.imds.drift import HOP_LIMIT, TOKENS, closed_to_pods, text
-from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group, Held
+from caretaker.imds.enforce_input import CheckedInstance, EnforceInput, Group, HeldValues
 
 Passed = dict[tuple[Group, FieldChange], PassedChange]
 
@@ -16,7 +16,7 @@ def passed_changes(
     canary: GroupCanary,
     ones: Iterable[CheckedInstance],
     inputs: EnforceInput,
-    held: Held,
+    held: HeldValues,
     before: Mapping[tuple[Group, FieldChange], PassedChange],
 ) -> Passed:
     """Those of a canary that passes now. `ones`: its instances; `before`: what has passed."""
@@ -49,8 +49,8 @@ def has_passed(
     return all(passed[group, one].closed_to_pods for one in changes if one.field in (HOP_LIMIT, TOKENS))
 
 
-def held_by_others(every: Sequence[CheckedInstance], inputs: EnforceInput) -> Held:
-    """See Held; of the fields of the policy."""
+def held_by_others(every: Sequence[CheckedInstance], inputs: EnforceInput) -> HeldValues:
+    """See HeldValues; of the fields of the policy."""
     if inputs.canary is None:
         return {}
     # Thousands of instances share a few mappings.
@@ -71,7 +71,7 @@ def held_by_others(every: Sequence[CheckedInstance], inputs: EnforceInput) -> He
     return held
 
 
-def still_wanted(inputs: EnforceInput, every: Sequence[CheckedInstance], held: Held) -> Passed:
+def still_wanted(inputs: EnforceInput, every: Sequence[CheckedInstance], held: HeldValues) -> Passed:
     """Those to the values of the spec which, if there is a probe, had the result that is expected now. A
     value that another policy held and releases is not the one that the canary had: the instances are known by
     name from the last pass of this process, else by their number."""

@@ -14,7 +14,7 @@ from caretaker.api.times import parse_time
 from caretaker.imds.change_attempts import NEW, ChangeAttempt
 from caretaker.imds.checks import OWN_SECONDS
 from caretaker.imds.choice import ASKED
-from caretaker.imds.enforce_input import FRESH_SECONDS, Group, Held, recorded
+from caretaker.imds.enforce_input import FRESH_SECONDS, Group, HeldValues, recorded
 from caretaker.imds.rate_limiter import AdaptiveRateLimiter
 
 # Between two dry runs after a refusal.
@@ -94,7 +94,7 @@ class PolicyState:
         # (instances of the status that this process found first, when: time.monotonic()); None: not read yet
         self.inherited: tuple[set[str], float] | None = None
         self.settles = False  # status had a canary or passed changes
-        self.held: Held = {}  # in the last pass whose status was stored
+        self.held: HeldValues = {}  # in the last pass whose status was stored
 
     def stopped(self, stop_after: int) -> bool:
         """Whether so many failures in a row, or a refused permission, stop all changes."""

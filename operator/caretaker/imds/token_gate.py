@@ -44,7 +44,7 @@ REASONS: Final[Mapping[TokenGateState, str]] = {
     "Waiting": Reason.IMDSV1_WAITING,
     "Unknown": Reason.IMDSV1_USE_UNKNOWN,
 }
-Held = tuple[str, str]  # (reason, message)
+TokenHold = tuple[str, str]  # (reason, message) of a group that the gate holds
 
 
 class TokenCandidate(msgspec.Struct, frozen=True, gc=False):
@@ -229,7 +229,7 @@ def unread(
     groups: Mapping[Group, Sequence[TokenCandidate]],
     windows: Mapping[Group, Window],
     before: TokenGateStatus | None,
-    refused: Mapping[Group, Held],
+    refused: Mapping[Group, TokenHold],
     next_at: float,
 ) -> dict[Group, TokenGateGroup]:
     """The groups between two readings. `refused`: those that cannot be read now."""
@@ -253,7 +253,7 @@ def unread(
 
 def held_of(
     every: Iterable[TokenCandidate], groups: Mapping[Group, TokenGateGroup], cleared: Collection[str]
-) -> dict[str, Held]:
+) -> dict[str, TokenHold]:
     """Instances whose tokens stay optional for now. `cleared`: those that the last reading found quiet. A
     stopped one follows its group; one that is about to run does not."""
     joined = "the instance is judged with the next reading of CloudWatch"

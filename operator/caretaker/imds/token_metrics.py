@@ -35,7 +35,7 @@ from caretaker.imds.metrics import PolicyMetrics
 from caretaker.imds.plan import PlanInput
 from caretaker.imds.resource import ParsedPolicy, user_of
 from caretaker.imds.soak import REJECTED
-from caretaker.imds.token_gate import HOUR, Held, TokenCandidate, Use, Window
+from caretaker.imds.token_gate import HOUR, TokenCandidate, TokenHold, Use, Window
 from caretaker.kube.errors import ApiError
 
 SERVICE: Final = "cloudwatch"
@@ -47,7 +47,7 @@ PERIOD_SECONDS: Final = 300.0
 CANARY_SECONDS: Final = 300.0
 MOST_TRIES: Final = 5
 
-_UNREAD: Final[Held] = (Reason.IMDSV1_WAITING, "CloudWatch is read again once the breaker is closed")
+_UNREAD: Final[TokenHold] = (Reason.IMDSV1_WAITING, "CloudWatch is read again once the breaker is closed")
 
 
 class GateInput(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class GateResult(msgspec.Struct, frozen=True):
     read next, None = not by time."""
 
     status: TokenGateStatus | None = None
-    held: Mapping[str, Held] = {}
+    held: Mapping[str, TokenHold] = {}
     rejected: Mapping[str, tuple[float, float]] = {}
     problem: AwsError | ApiError | None = None
     wake: float | None = None
@@ -215,7 +215,7 @@ class TokenGates:
         wake = min(wakes, default=None)
         return GateResult(status, held, dict(state.rejected), problem or failure, wake)
 
-    def _refusal(self, problem: AwsError | ApiError | None) -> Held:
+    def _refusal(self, problem: AwsError | ApiError | None) -> TokenHold:
         if problem is None:
             return _UNREAD
         more = advice(problem) if self._operator else ""
