@@ -15,9 +15,8 @@ T = TypeVar("T")
 # The server's own "try again later" besides 5xx: too many requests, and a request that it timed out.
 _TRANSIENT = (0, 408, 429)
 _TERMINATING = " is being terminated"  # of the admission plugin NamespaceLifecycle
-# forbiddenMessage in k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go, as a whole: admission
-# quotes words of the object, such as the name of its priority class.
-_NOT_PERMITTED = re.compile(r'\S+(?: "[^"]*")? is forbidden: User "[^"]*" cannot (\w+) resource "([^"]+)"')
+# forbiddenMessage in k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
+_NOT_PERMITTED = re.compile(r'cannot (\w+) resource "([^"]+)"')
 
 
 class NotLeader(Exception):  # noqa: N818 - the name of a state
@@ -103,7 +102,7 @@ class ApiError(Exception):
     @property
     def missing_permission(self) -> tuple[str, str] | None:
         """(verb, resource with its subresource) that RBAC does not grant; None for any other refusal."""
-        found = _NOT_PERMITTED.match(self.message) if self.forbidden else None
+        found = _NOT_PERMITTED.search(self.message) if self.forbidden else None
         return (found[1], found[2]) if found else None
 
     @property

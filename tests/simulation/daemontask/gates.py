@@ -21,7 +21,7 @@ SHUT = taint("default.gate.caretaker.dev/task")
 OTHER = taint("x", "PreferNoSchedule")
 BLIP = ApiError(503, "ServiceUnavailable", "blip")
 POLICY = ApiError(403, "Forbidden", 'nodes "n" is forbidden: a policy keeps it')
-RIGHT = ApiError(403, "Forbidden", 'pods is forbidden: User "u" cannot patch resource "nodes"')
+RIGHT = ApiError(403, "Forbidden", 'cannot patch resource "nodes"')
 BUSY = ApiError(409, "Conflict", "busy")
 MOVED = ApiError(422, "Invalid", "the test failed")
 

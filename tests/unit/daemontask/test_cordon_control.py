@@ -85,7 +85,7 @@ class Server:
         of["unschedulable"] = bool(body.get("spec", {}).get("unschedulable", of["unschedulable"]))
 
     async def list(self, *_: Any, **__: Any) -> Any:
-        raise ApiError(403, "Forbidden", 'pods is forbidden: User "u" cannot list resource "pods"')
+        raise ApiError(403, "Forbidden", 'cannot list resource "pods"')
 
     async def get(self, at: str, _: object) -> WireNode:
         if self.reads is not None:
@@ -373,9 +373,7 @@ def apply(of: Passes) -> Outcome:
 
 def test_a_pod_that_is_accepted_after_a_refusal_ends_the_refusal() -> None:
     of = Passes("a")
-    of.server.dry_run = ApiError(
-        403, "Forbidden", 'pods is forbidden: User "u" cannot create resource "pods"'
-    )
+    of.server.dry_run = ApiError(403, "Forbidden", 'cannot create resource "pods"')
     assert apply(of).refusal is not None
     of.server.dry_run = None
     assert (apply(of).refusal, of.cordoned) == (None, ["a"])

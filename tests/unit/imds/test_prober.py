@@ -73,7 +73,7 @@ class Api:
 
 DOWN, TAKEN = ApiError(503, "ServiceUnavailable"), ApiError(409, "AlreadyExists", "exists")
 CHANGED = ApiError(409, "Conflict", "the object has been modified")
-DENIED = ApiError(403, "Forbidden", 'pods is forbidden: User "u" cannot delete resource "daemontasks"')
+DENIED = ApiError(403, "Forbidden", 'User "x" cannot delete resource "daemontasks"')
 
 
 @pytest.fixture
